@@ -1,0 +1,97 @@
+"""From the detector's probability map to line boxes: the DB post-processing for straight pages.
+Connected components by union-find over pixel runs; boxes are grown as DB asks, and joined along a row."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+_PIXEL_THRESHOLD = 0.3
+_BOX_THRESHOLD = 0.5
+_UNCLIP = 1.8  # DB shrinks regions in training; area * ratio / perimeter grows them back
+_MIN_SIDE = 3
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels; right and bottom are exclusive."""
+
+    left: int
+    top: int
+    right: int
+    bottom: int
+
+
+def text_boxes(probability: np.ndarray, scale: tuple[float, float], size: tuple[int, ...]) -> list[Box]:
+    """The line boxes of a page, from top to bottom.
+
+    `probability` f32 [h,w] from the detector, `scale` (x, y) from map to page pixels, `size` (H, W) of the page.
+    """
+    labels, count = components(probability > _PIXEL_THRESHOLD)
+    ys, xs = np.nonzero(labels)
+    which = labels[ys, xs] - 1
+    left, top = np.full(count, labels.shape[1]), np.full(count, labels.shape[0])
+    right, bottom = np.zeros(count, int), np.zeros(count, int)
+    np.minimum.at(left, which, xs)
+    np.minimum.at(top, which, ys)
+    np.maximum.at(right, which, xs + 1)
+    np.maximum.at(bottom, which, ys + 1)
+    boxes = []
+    for x0, y0, x1, y1 in zip(left.tolist(), top.tolist(), right.tolist(), bottom.tolist(), strict=True):
+        width, height = x1 - x0, y1 - y0
+        if min(width, height) < _MIN_SIDE or probability[y0:y1, x0:x1].mean() < _BOX_THRESHOLD:
+            continue
+        grow = width * height * _UNCLIP / (2 * (width + height))
+        boxes.append(
+            Box(
+                max(0, math.floor((x0 - grow) * scale[0])),
+                max(0, math.floor((y0 - grow) * scale[1])),
+                min(size[1], math.ceil((x1 + grow) * scale[0])),
+                min(size[0], math.ceil((y1 + grow) * scale[1])),
+            )
+        )
+    return _join_rows(boxes)
+
+
+def components(mask: np.ndarray) -> tuple[np.ndarray, int]:
+    """Label the 8-connected components of a bool [h,w] mask: i64 [h,w] with 0 outside and 1..count inside."""
+    height, width = mask.shape
+    before = np.zeros((height, width), bool)
+    before[:, 1:] = mask[:, :-1]
+    runs = np.cumsum(mask & ~before).reshape(height, width) * mask  # each run of a row has its own number
+    pairs = [np.zeros((0, 2), np.int64)]
+    for shift in (-1, 0, 1):
+        upper = runs[:-1, max(0, -shift) : width - max(0, shift)]
+        lower = runs[1:, max(0, shift) : width - max(0, -shift)]
+        touch = (upper > 0) & (lower > 0)
+        pairs.append(np.stack((upper[touch], lower[touch]), axis=1))
+    parent = list(range(int(runs.max(initial=0)) + 1))
+
+    def root(index: int) -> int:
+        while parent[index] != index:
+            parent[index] = parent[parent[index]]
+            index = parent[index]
+        return index
+
+    for a, b in np.unique(np.concatenate(pairs), axis=0).tolist():
+        first, second = sorted((root(a), root(b)))
+        parent[second] = first
+    roots = np.array([root(index) for index in range(len(parent))])
+    names, numbers = np.unique(roots, return_inverse=True)
+    return numbers[runs], len(names) - 1
+
+
+def _join_rows(boxes: list[Box]) -> list[Box]:
+    """Join boxes that stand in one row (a wide gap between words splits a line): one box per printed line."""
+    rows: list[Box] = []
+    for box in sorted(boxes, key=lambda b: b.top + b.bottom):
+        if rows:
+            last = rows[-1]
+            overlap = min(last.bottom, box.bottom) - max(last.top, box.top)
+            if overlap > 0.5 * min(last.bottom - last.top, box.bottom - box.top):
+                rows[-1] = Box(min(last.left, box.left), min(last.top, box.top),
+                               max(last.right, box.right), max(last.bottom, box.bottom))  # fmt: skip
+                continue
+        rows.append(box)
+    return rows

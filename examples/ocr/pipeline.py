@@ -1,0 +1,126 @@
+"""Reads a page with three networks: find the lines (DB), turn those upside down, recognise (CTC).
+Everything around the networks is numpy and Pillow; the networks are anything with `run(feeds)`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from PIL import Image
+
+from .boxes import Box, text_boxes
+
+DET_SHAPE = (1, 3, 704, 480)  # the whole page, as page.py renders it
+CLS_SHAPE = (1, 3, 48, 192)
+REC_SHAPE = (1, 3, 48, 640)  # every line padded to one width, so that one plan serves all
+INPUT = "x"  # the input's name in all three networks
+_FLIP_CONFIDENCE = 0.9
+
+
+class Runner(Protocol):
+    """What the pipeline needs of a network; `linnet.Session` is one."""
+
+    def run(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]: ...
+
+
+@dataclass
+class Recorder:
+    """A runner that hands on to another and keeps what it was fed: the calibration data of `quantize`."""
+
+    runner: Runner
+    feeds: list[dict[str, np.ndarray]] = field(default_factory=list)
+
+    def run(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]:
+        self.feeds.append({name: value.copy() for name, value in feeds.items()})
+        return self.runner.run(feeds)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line read from the page: where it stands (page pixels), its text, and whether it was upside down."""
+
+    box: Box
+    text: str
+    flipped: bool
+
+
+@dataclass
+class Reader:
+    """The three networks and the recogniser's characters; `read` turns a page into lines."""
+
+    detector: Runner
+    classifier: Runner
+    recogniser: Runner
+    characters: list[str]
+
+    def read(self, image: np.ndarray) -> list[Line]:
+        """Read a page, u8 [H,W,3] RGB; the lines come from top to bottom."""
+        probability = _only(self.detector.run({INPUT: detector_input(image)}))[0, 0]
+        scale = (image.shape[1] / probability.shape[1], image.shape[0] / probability.shape[0])
+        lines = []
+        for box in text_boxes(probability, scale, image.shape[:2]):
+            crop = image[box.top : box.bottom, box.left : box.right]
+            upright, upside_down = _only(self.classifier.run({INPUT: line_input(crop, CLS_SHAPE)}))[0]
+            flipped = bool(upside_down > max(upright, _FLIP_CONFIDENCE))
+            if flipped:
+                crop = crop[::-1, ::-1]
+            scores = _only(self.recogniser.run({INPUT: line_input(crop, REC_SHAPE)}))[0]
+            lines.append(Line(box, ctc_text(scores, self.characters), flipped))
+        return lines
+
+
+def detector_input(image: np.ndarray) -> np.ndarray:
+    """u8 [H,W,3] RGB -> f32 DET_SHAPE, BGR, with the mean and deviation that PP-OCR's detector was trained on."""
+    height, width = DET_SHAPE[2:]
+    if image.shape[:2] != (height, width):
+        image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
+    mean = np.array([0.485, 0.456, 0.406], np.float32)
+    deviation = np.array([0.229, 0.224, 0.225], np.float32)
+    value = (image[..., ::-1].astype(np.float32) / 255 - mean) / deviation
+    return np.ascontiguousarray(value.transpose(2, 0, 1)[None])
+
+
+def line_input(crop: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """u8 [h,w,3] RGB -> f32 `shape`, BGR in [-1, 1]: scaled to the height, zeros on the right."""
+    height, width = shape[2:]
+    scaled = min(width, max(1, round(height * crop.shape[1] / crop.shape[0])))
+    picture = Image.fromarray(np.ascontiguousarray(crop)).resize((scaled, height), Image.Resampling.BILINEAR)
+    value = np.asarray(picture, np.float32)[..., ::-1] / 127.5 - 1
+    out = np.zeros(shape, np.float32)
+    out[0, :, :, :scaled] = value.transpose(2, 0, 1)
+    return out
+
+
+def ctc_text(scores: np.ndarray, characters: list[str]) -> str:
+    """Greedy CTC: f32 [T,1+len(characters)] -> text; class 0 is the blank, repeats are merged."""
+    best = scores.argmax(axis=1)
+    keep = (best != 0) & np.concatenate(([True], best[1:] != best[:-1]))
+    return "".join(characters[index - 1] for index in best[keep])
+
+
+def characters_of(model: str | Path) -> list[str]:
+    """The characters of a PP-OCR recogniser, which its ONNX file carries as metadata; the space is the last."""
+    import onnx
+
+    for entry in onnx.load(str(model)).metadata_props:
+        if entry.key == "character":
+            return [*entry.value.splitlines(), " "]
+    raise ValueError(f"{model} has no metadata entry named 'character'")
+
+
+def record(make: Callable[[Runner, Runner, Runner], Reader], runners: tuple[Runner, Runner, Runner],
+           images: list[np.ndarray]) -> tuple[list[dict[str, np.ndarray]], ...]:  # fmt: skip
+    """Read `images` and return what each of the three networks was fed meanwhile."""
+    recorders = tuple(Recorder(runner) for runner in runners)
+    reader = make(*recorders)
+    for image in images:
+        reader.read(image)
+    return tuple(recorder.feeds for recorder in recorders)
+
+
+def _only(outputs: dict[str, np.ndarray]) -> np.ndarray:
+    (value,) = outputs.values()
+    return value

@@ -1,0 +1,254 @@
+"""The graph in Python: functions of nodes over tensors, variables, signatures. What Python rewrites and C runs.
+
+`emit` makes a node, infers its shapes by the C library's own rules, and folds it when everything it reads is constant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet._generated.op_table import OPS
+
+if TYPE_CHECKING:
+    from linnet.errors import Error as Error
+
+Dim = int | str | None
+FOLD_LIMIT = 1 << 16  # bytes: larger folded results stay nodes, which C evaluates at plan time
+
+
+@dataclasses.dataclass
+class Quantization:
+    """real = (stored - zero) * scale. One entry per tensor (`axis` None) or one per slice along `axis`."""
+
+    scale: npt.NDArray[np.float32]
+    zero: npt.NDArray[np.int32]
+    axis: int | None = None
+    bits: int = 8
+
+
+@dataclasses.dataclass
+class Variable:
+    """Mutable state, shared by all signatures of a graph. `value` is the initial value."""
+
+    name: str
+    value: npt.NDArray[Any]
+    quantization: Quantization | None = None
+
+
+@dataclasses.dataclass(eq=False)
+class Tensor:
+    """A value of a function: made by a node, an input, a constant (`data`) or a variable's current value.
+
+    shape: one entry per dimension: a number, a name (symbolic), or None (unknown); None in place of the tuple when even
+    the rank is unknown. dtype: "f32", "i8", ... (bf16 constants hold uint16 bit patterns in `data`).
+    """
+
+    function: Function
+    name: str
+    dtype: str
+    shape: tuple[Dim, ...] | None
+    data: npt.NDArray[Any] | None = None
+    variable: Variable | None = None
+    quantization: Quantization | None = None
+    node: Node | None = None  # the producer
+
+    @property
+    def rank(self) -> int | None:
+        return None if self.shape is None else len(self.shape)
+
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape when every dimension is a number."""
+        if self.shape is None or not all(isinstance(d, int) for d in self.shape):
+            return None
+        return tuple(d for d in self.shape if isinstance(d, int))
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.dtype} {list(self.shape) if self.shape is not None else '?'}>"
+
+
+@dataclasses.dataclass(eq=False)
+class Node:
+    """One runtime op. inputs may hold None (absent optional operand); attributes are by name, defaults may be left out."""
+
+    op: str
+    inputs: list[Tensor | None]
+    outputs: list[Tensor]
+    attributes: dict[str, Any]
+    name: str = ""
+    source: str = ""  # provenance: "OpType:node_name" of the model it came from
+
+
+class Function:
+    """A list of nodes in an order in which every input is made before it is used."""
+
+    def __init__(self, graph: Graph, name: str) -> None:
+        self.graph = graph
+        self.name = name
+        self.inputs: list[Tensor] = []
+        self.outputs: list[Tensor] = []
+        self.nodes: list[Node] = []
+        self.source = ""  # provenance given to nodes emitted from now on
+        self._names: set[str] = set()
+
+    def unique(self, name: str) -> str:
+        """`name`, or `name_1`, ... when it is taken."""
+        base, candidate, count = name or "t", name or "t", 0
+        while candidate in self._names:
+            count += 1
+            candidate = f"{base}_{count}"
+        self._names.add(candidate)
+        return candidate
+
+    def tensor(self, name: str, dtype: str, shape: Sequence[Dim] | None) -> Tensor:
+        return Tensor(self, self.unique(name), dtype, None if shape is None else tuple(shape))
+
+    def placeholder(self, name: str, dtype: str, shape: Sequence[Dim] | None) -> Tensor:
+        """A new input."""
+        tensor = self.tensor(name, dtype, shape)
+        self.inputs.append(tensor)
+        return tensor
+
+    def constant(
+        self, value: npt.ArrayLike, name: str = "", dtype: str | None = None, quantization: Quantization | None = None
+    ) -> Tensor:
+        """A constant; dtype is that of the array unless given (needed for bf16, whose arrays are uint16)."""
+        data = np.asarray(value)
+        data = np.ascontiguousarray(data).reshape(data.shape)  # ascontiguousarray makes scalars 1-D
+        tensor = self.tensor(name or "constant", dtype or dtype_of(data.dtype), data.shape)
+        tensor.data, tensor.quantization = data, quantization
+        return tensor
+
+    def read(self, variable: Variable) -> Tensor:
+        """The variable's value from before the run."""
+        tensor = self.tensor(variable.name, dtype_of(variable.value.dtype), variable.value.shape)
+        tensor.variable, tensor.quantization = variable, variable.quantization
+        return tensor
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor once: inputs, then in order of use and production."""
+        seen: set[int] = set()
+        every: Iterable[Tensor | None] = [
+            *self.inputs,
+            *(t for node in self.nodes for t in (*node.inputs, *node.outputs)),
+            *self.outputs,
+        ]
+        for tensor in every:
+            if tensor is not None and id(tensor) not in seen:
+                seen.add(id(tensor))
+                yield tensor
+
+    def consumers(self) -> dict[Tensor, list[Node]]:
+        """Tensor: the nodes that read it, in order."""
+        table: dict[Tensor, list[Node]] = {}
+        for node in self.nodes:
+            for tensor in dict.fromkeys(t for t in node.inputs if t is not None):
+                table.setdefault(tensor, []).append(node)
+        return table
+
+
+@dataclasses.dataclass
+class Signature:
+    """An entry point: names for the inputs and outputs of a function."""
+
+    function: Function
+    inputs: list[str]
+    outputs: list[str]
+
+
+class Graph:
+    """Functions, variables and signatures: the content of one .lnt file."""
+
+    def __init__(self) -> None:
+        self.functions: list[Function] = []
+        self.variables: dict[str, Variable] = {}
+        self.signatures: dict[str, Signature] = {}
+        self.metadata: dict[str, str] = {}
+
+    def function(self, name: str = "main") -> Function:
+        """A new, empty function."""
+        function = Function(self, name)
+        self.functions.append(function)
+        return function
+
+    def variable(self, name: str, value: npt.ArrayLike) -> Variable:
+        """A new variable with its initial value."""
+        if name in self.variables:
+            raise ValueError(f"variable {name!r} exists already; give another name")
+        self.variables[name] = Variable(name, np.ascontiguousarray(value))
+        return self.variables[name]
+
+    def signature(self, name: str, function: Function, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> None:
+        """Declares an entry point; names default to those of the function's tensors."""
+        self.signatures[name] = Signature(
+            function,
+            list(inputs) or [t.name for t in function.inputs],
+            list(outputs) or [t.name for t in function.outputs],
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes the .lnt file, atomically (a temporary file, then a rename)."""
+        from linnet.file import write
+
+        write(self, Path(path))
+
+    def to_bytes(self) -> bytes:
+        from linnet.file import to_bytes
+
+        return to_bytes(self)
+
+    @staticmethod
+    def load(path: str | Path) -> Graph:
+        """Reads a .lnt file back into a graph."""
+        from linnet.file import read
+
+        return read(Path(path))
+
+
+_DTYPES = {
+    "f32": np.float32, "f16": np.float16, "bf16": np.uint16, "f64": np.float64, "i8": np.int8, "i16": np.int16,
+    "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32, "u64": np.uint64, "bool": np.bool_,
+}  # fmt: skip
+DTYPE_IDS = {
+    "none": 0, "f32": 1, "f16": 2, "bf16": 3, "f64": 4, "i8": 5, "i16": 6, "i32": 7, "i64": 8, "u8": 9, "u16": 10,
+    "u32": 11, "u64": 12, "bool": 13,
+}  # fmt: skip
+DTYPE_NAMES = {number: name for name, number in DTYPE_IDS.items()}
+
+
+def dtype_of(dtype: npt.DTypeLike) -> str:
+    """linnet's name of a NumPy element type. Raises TypeError for one that linnet has not."""
+    wanted = np.dtype(dtype)
+    for name, candidate in _DTYPES.items():
+        if name != "bf16" and np.dtype(candidate) == wanted:
+            return name
+    raise TypeError(f"linnet has no element type for NumPy {wanted}; it has {', '.join(_DTYPES)}")
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """NumPy's element type of a linnet name; bf16 gives uint16 (bit patterns)."""
+    return np.dtype(_DTYPES[name])
+
+
+def emit(
+    op: str,
+    inputs: Sequence[Tensor | None],
+    attributes: dict[str, Any],
+    outputs: int = 1,
+    name: str = "",
+    function: Function | None = None,
+) -> list[Tensor]:
+    """Appends a node to the function of its operands and returns its outputs, with shapes inferred by the C library.
+
+    When every operand is a constant and the result is small, it is computed at once and constants are returned instead.
+    Raises linnet.Error (GraphError) when the operands do not fit the op.
+    """
+    from linnet import _ops
+
+    return _ops.emit(op, list(inputs), attributes, outputs, name, function, OPS[op])

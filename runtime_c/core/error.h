@@ -1,0 +1,25 @@
+/* error.h - filling the public error record. A function fails with `return ln_fail(error, CODE, ...)`.
+ * Every message says what, where, expected, got, and what to do. */
+#ifndef LN_ERROR_H
+#define LN_ERROR_H
+
+#include "core/types.h"
+
+#if defined(__GNUC__)
+#define LN_PRINTF(a, b) __attribute__((format(printf, a, b)))
+#else
+#define LN_PRINTF(a, b)
+#endif
+
+/* Starts the record (error may be NULL) and returns `code`. `what` is a printf format. */
+linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...) LN_PRINTF(3, 4);
+/* Add to a record; all take NULL. They return the record's code so that `return ln_hint(error, ...)` reads well. */
+linnet_status ln_expected(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
+linnet_status ln_got(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
+linnet_status ln_hint(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
+void ln_at_tensor(linnet_error *error, const char *name);
+void ln_at_node(linnet_error *error, int32_t op_index, const char *name);
+/* "[1, 3, ?, 224]" into text. Returns text. */
+const char *ln_shape_text(const int64_t *dims, int rank, char *text, size_t size);
+
+#endif

@@ -1,0 +1,43 @@
+/* platform.h - the few things that the operating system gives: file mapping, clock, threads, locks, atomic counts.
+ * core/platform_posix.c is the only file that may include operating-system headers. */
+#ifndef LN_PLATFORM_H
+#define LN_PLATFORM_H
+
+#include "core/error.h"
+
+#include <stdatomic.h>
+
+typedef struct ln_references {
+    atomic_int count;
+} ln_references;
+
+uint64_t ln_now_ns(void);
+
+/* Maps a whole file read-only. NOT_FOUND, READ_FAILED. */
+linnet_status ln_file_map(const char *path, const void **data, size_t *size, linnet_error *error);
+void ln_file_unmap(const void *data, size_t size);
+
+/* A readers-writer lock and a thread, opaque and of fixed size so that they can lie inside other structs. */
+typedef struct ln_lock {
+    _Alignas(16) unsigned char opaque[96];
+} ln_lock;
+bool ln_lock_init(ln_lock *lock);
+void ln_lock_destroy(ln_lock *lock);
+void ln_lock_shared(ln_lock *lock);
+void ln_lock_exclusive(ln_lock *lock);
+void ln_unlock(ln_lock *lock);
+
+/* Thread pool: `workers` threads besides the caller; bounded spin (50 us at most inside a run), then sleep. */
+typedef struct ln_threads ln_threads;
+size_t ln_threads_size(int workers); /* bytes that ln_threads_init needs; it allocates nothing itself */
+linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linnet_error *error);
+void ln_threads_free(ln_threads *threads);
+/* Workers may spin for new work between these two; outside they sleep. */
+void ln_threads_begin(ln_threads *threads);
+void ln_threads_end(ln_threads *threads);
+/* task(argument, i) for i in [0, count), i = 0 on the caller; count <= workers + 1. Returns when all have ended. */
+void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count);
+
+int ln_default_thread_count(void);
+
+#endif
