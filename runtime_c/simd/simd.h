@@ -1,0 +1,104 @@
+/* simd.h - portable vectors of f32 and i32, as wide as the ISA level has them: SSE2, AVX2, AVX-512, NEON.
+ * A kernel is written once in a .inc.c file, and included by one small .c file per ISA that says which. */
+#ifndef LN_SIMD_H
+#define LN_SIMD_H
+
+/* Use:
+ *     #define LN_SIMD_AVX2            (or _SSE2, _AVX512, _NEON; in kernels_x86/NAME__avx2.c)
+ *     #include "simd/simd.h"
+ *     #include "simd/NAME.inc.c"
+ * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the ln_isa; LN_SIMD_TEXT is "avx2".
+ *
+ * Types: vf (VF_WIDTH floats), vi (VF_WIDTH int32), vm (a mask with one truth value per lane).
+ * Nothing needs alignment. `_partial(p, n)` touches exactly n elements, 0 <= n <= VF_WIDTH; other lanes load as 0.
+ *
+ * Floats:  vf_zero() vf_set1(x) vf_load(p) vf_store(p, v) vf_load_partial(p, n) vf_store_partial(p, n, v)
+ *          vf_add vf_sub vf_mul vf_div vf_sqrt vf_neg vf_abs vf_round (half to even)
+ *          vf_fma(a, b, c): a * b + c, fused where the ISA can; bits differ between ISAs, so never used in maps
+ *          vf_min(a, b): a < b ? a : b;  vf_max(a, b): a > b ? a : b  (so b when either is NaN, on every ISA)
+ *          vf_reduce_add vf_reduce_max vf_reduce_min: over lanes, by halves
+ * Compare: vf_lt vf_le vf_gt vf_ge vf_eq -> vm;  vi_eq vi_gt -> vm;  vm_and vm_or vm_not;  vm_first(n): lanes below n
+ *          vf_select(m, a, b), vi_select(m, a, b): m ? a : b
+ * Ints:    vi_zero vi_set1 vi_load vi_store vi_load_partial vi_store_partial vi_add vi_sub vi_mul (low 32 bits)
+ *          vi_min vi_max vi_and vi_or vi_xor vi_shl(v, n) vi_sar(v, n) vi_shr(v, n) with n a plain int
+ *          vi_iota(): 0, 1, 2, ...;  vi_reduce_add(v)
+ * Convert: vf_from_vi; vi_from_vf (half to even; |x| < 2^31 or it is unspecified); vi_trunc_vf (same range);
+ *          vf_as_vi and vi_as_vf keep bits
+ * Memory of narrower types, each also with _partial(p, n) or _partial(p, n, v):
+ *          vi_load_i8 vi_load_u8 vi_load_i16 vi_load_u16: widened
+ *          vi_store_i8 vi_store_u8 vi_store_i16 vi_store_u16: saturated (any int32)
+ *          vf_load_f16 vf_load_bf16 (from uint16_t): exact;  vf_store_f16 vf_store_bf16: half to even */
+
+#include "core/kernel.h"
+
+#include <string.h>
+
+#if defined(LN_SIMD_SSE2)
+#define LN_SIMD_NAME(base) base##__sse2
+#define LN_SIMD_ISA LN_ISA_SSE2
+#define LN_SIMD_TEXT "sse2"
+#include "simd/simd_sse2.h"
+#elif defined(LN_SIMD_AVX2)
+#define LN_SIMD_NAME(base) base##__avx2
+#define LN_SIMD_ISA LN_ISA_AVX2
+#define LN_SIMD_TEXT "avx2"
+#include "simd/simd_avx2.h"
+#elif defined(LN_SIMD_AVX512)
+#define LN_SIMD_NAME(base) base##__avx512
+#define LN_SIMD_ISA LN_ISA_AVX512
+#define LN_SIMD_TEXT "avx512"
+#include "simd/simd_avx512.h"
+#elif defined(LN_SIMD_NEON)
+#define LN_SIMD_NAME(base) base##__neon
+#define LN_SIMD_ISA LN_ISA_NEON
+#define LN_SIMD_TEXT "neon"
+#include "simd/simd_neon.h"
+#else
+#error "define LN_SIMD_SSE2, LN_SIMD_AVX2, LN_SIMD_AVX512 or LN_SIMD_NEON before including simd.h"
+#endif
+
+static inline vf vf_zero(void) { return vf_set1(0.0f); }
+static inline vi vi_zero(void) { return vi_set1(0); }
+static inline vf vf_neg(vf a) { return vi_as_vf(vi_xor(vf_as_vi(a), vi_set1(INT32_MIN))); }
+static inline vf vf_abs(vf a) { return vi_as_vf(vi_and(vf_as_vi(a), vi_set1(INT32_MAX))); }
+static inline vi vi_iota(void) {
+    static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    return vi_load(lanes);
+}
+#if !defined(LN_SIMD_AVX512)
+static inline vm vm_first(int n) { return vi_gt(vi_set1(n), vi_iota()); }
+#endif
+
+/* Partial access of the narrower types, by way of a buffer on the stack. */
+#define LN_SIMD_PARTIAL_LOAD(vector, name, type)                       \
+    static inline vector name##_partial(const type *p, int n) {        \
+        type lanes[VF_WIDTH] = {0};                                     \
+        memcpy(lanes, p, (size_t)n * sizeof(type));                     \
+        return name(lanes);                                             \
+    }
+#define LN_SIMD_PARTIAL_STORE(vector, name, type)                      \
+    static inline void name##_partial(type *p, int n, vector v) {      \
+        type lanes[VF_WIDTH];                                           \
+        name(lanes, v);                                                 \
+        memcpy(p, lanes, (size_t)n * sizeof(type));                     \
+    }
+LN_SIMD_PARTIAL_LOAD(vi, vi_load_i8, int8_t)
+LN_SIMD_PARTIAL_LOAD(vi, vi_load_u8, uint8_t)
+LN_SIMD_PARTIAL_LOAD(vi, vi_load_i16, int16_t)
+LN_SIMD_PARTIAL_LOAD(vi, vi_load_u16, uint16_t)
+LN_SIMD_PARTIAL_LOAD(vf, vf_load_f16, uint16_t)
+LN_SIMD_PARTIAL_LOAD(vf, vf_load_bf16, uint16_t)
+LN_SIMD_PARTIAL_STORE(vi, vi_store_i8, int8_t)
+LN_SIMD_PARTIAL_STORE(vi, vi_store_u8, uint8_t)
+LN_SIMD_PARTIAL_STORE(vi, vi_store_i16, int16_t)
+LN_SIMD_PARTIAL_STORE(vi, vi_store_u16, uint16_t)
+LN_SIMD_PARTIAL_STORE(vf, vf_store_f16, uint16_t)
+LN_SIMD_PARTIAL_STORE(vf, vf_store_bf16, uint16_t)
+#if !defined(LN_SIMD_AVX512)
+LN_SIMD_PARTIAL_LOAD(vf, vf_load, float)
+LN_SIMD_PARTIAL_STORE(vf, vf_store, float)
+LN_SIMD_PARTIAL_LOAD(vi, vi_load, int32_t)
+LN_SIMD_PARTIAL_STORE(vi, vi_store, int32_t)
+#endif
+
+#endif
