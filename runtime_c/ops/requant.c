@@ -1,0 +1,90 @@
+/* requant.c - prepares the multipliers of integer convolutions and matrix products.
+ * The arithmetic itself is in requant.h; docs/numerics.md defines it in words and test vectors. */
+#include "ops/requant.h"
+
+static int64_t quant_count(const ln_quant *q) {
+    return q == NULL ? 0 : q->scheme == LN_QUANT_TENSOR ? 1 : q->scheme == LN_QUANT_AXIS ? (int64_t)q->count : 0;
+}
+
+static double quant_scale(const ln_quant *q, int64_t c) { return q->scale[q->count > 1 ? c : 0]; }
+
+static int32_t quant_zero(const ln_quant *q, int64_t c) { return q->zero == NULL ? 0 : q->zero[q->count > 1 ? c : 0]; }
+
+void ln_fixed_point(double real, bool single_rounding, int32_t *fixed, int32_t *shift) {
+    int exponent = 0;
+    *fixed = 0, *shift = 0;
+    if (!(real > 0))
+        return;
+    double mantissa = frexp(real, &exponent);
+    int64_t q = (int64_t)round(mantissa * 2147483648.0);
+    if (q == (int64_t)1 << 31)
+        q /= 2, exponent++;
+    if (exponent < -31) /* the product rounds to 0 for every 32-bit sum */
+        q = 0, exponent = 0;
+    if (single_rounding && exponent > 30)
+        q = INT32_MAX, exponent = 30;
+    *fixed = (int32_t)q, *shift = exponent;
+}
+
+static bool output_is_stored_integer(int dtype) {
+    return dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16;
+}
+
+/* The largest shift that the mode's arithmetic is defined for. */
+static int shift_limit(bool wide, int mode) { return wide ? 7 : mode == LN_REQUANT_TFLITE ? 31 : 30; }
+
+bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *bias, const ln_tensor *y,
+                       int64_t channels, int mode) {
+    bool wide = x->dtype == LINNET_I16;
+    bool x_ok = wide || x->dtype == LINNET_I8 || x->dtype == LINNET_U8;
+    bool w_ok = w->dtype == LINNET_I8 || w->dtype == LINNET_U8 || (wide && w->dtype == LINNET_I16);
+    if (!x_ok || !w_ok || mode < LN_REQUANT_FLOAT_RNE || mode > LN_REQUANT_TFLITE_SINGLE)
+        return false;
+    if (bias != NULL && bias->dtype != LINNET_NONE && bias->dtype != LINNET_I32 && !(wide && bias->dtype == LINNET_I64))
+        return false;
+    int64_t n_w = quant_count(w->quant);
+    if (quant_count(x->quant) != 1 || n_w == 0 || (n_w > 1 && (n_w != channels || w->quant->axis != w_axis)))
+        return false;
+    if (y->dtype == LINNET_F32 || y->dtype == LINNET_I32 || (wide && y->dtype == LINNET_I64))
+        return true;
+    if (!output_is_stored_integer(y->dtype) || quant_count(y->quant) != 1)
+        return false;
+    if (mode == LN_REQUANT_FLOAT_RNE)
+        return true;
+    for (int64_t c = 0; c < n_w; c++) {
+        int32_t fixed, shift;
+        ln_fixed_point(quant_scale(x->quant, 0) * quant_scale(w->quant, c) / quant_scale(y->quant, 0),
+                       mode == LN_REQUANT_TFLITE_SINGLE, &fixed, &shift);
+        if (shift > shift_limit(wide, mode))
+            return false;
+    }
+    return true;
+}
+
+linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *y,
+                                 int64_t channels, int mode, ln_requant *r) {
+    if (!ln_requant_usable(x, w, w_axis, NULL, y, channels, mode))
+        return LINNET_UNSUPPORTED;
+    bool stored = output_is_stored_integer(y->dtype);
+    size_t n = (size_t)(channels > 0 ? channels : 1);
+    float *scale = ln_call_state(call, n * sizeof *scale);
+    int32_t *numbers = ln_call_state(call, 3 * n * sizeof *numbers);
+    if (scale == NULL || numbers == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    int32_t *fixed = numbers, *shift = numbers + n, *w_zero = numbers + 2 * n;
+    *r = (ln_requant){.mode = mode, .output_dtype = y->dtype, .wide = x->dtype == LINNET_I16, .channels = channels,
+                      .scale = scale, .fixed = fixed, .shift = shift, .w_zero = w_zero};
+    r->x_zero = quant_zero(x->quant, 0);
+    r->y_zero = stored ? quant_zero(y->quant, 0) : 0;
+    r->low = y->dtype == LINNET_I8 ? INT8_MIN : y->dtype == LINNET_U8 ? 0 : INT16_MIN;
+    r->high = y->dtype == LINNET_I8 ? INT8_MAX : y->dtype == LINNET_U8 ? UINT8_MAX : INT16_MAX;
+    for (int64_t c = 0; c < channels; c++) {
+        double product = quant_scale(x->quant, 0) * quant_scale(w->quant, c);
+        double real = stored ? product / quant_scale(y->quant, 0) : product;
+        scale[c] = (float)real;
+        ln_fixed_point(real, mode == LN_REQUANT_TFLITE_SINGLE, &fixed[c], &shift[c]);
+        w_zero[c] = quant_zero(w->quant, c);
+        r->w_zero_any |= w_zero[c] != 0;
+    }
+    return LINNET_OK;
+}
