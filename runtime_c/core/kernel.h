@@ -70,6 +70,10 @@ typedef struct ln_buffers {
     void *scratch;             /* scratch_bytes, 64-byte aligned */
     char *thread_scratch;      /* thread t's part begins at t * thread_stride */
     size_t thread_stride;
+    /* For ops flagged LN_OP_DATA_DEPENDENT (nonzero); NULL for all others. LN_MAX_RANK entries per output, which hold
+     * the dims of call->outputs, an upper bound (nonzero: [rank, count(x)]). The kernel overwrites them with the true
+     * dims and stores its result dense in the true shape, from the start of the buffer. */
+    int64_t *output_dims;
     struct ln_run_error *error;
 } ln_buffers;
 
