@@ -1,0 +1,71 @@
+# What a person does with linnet: `make help` lists it. Everything works from an empty clone.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+BUILD ?= build
+TARGET ?= aarch64
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+
+.DEFAULT_GOAL := help
+.PHONY: help venv build native demo test soak bench lint generate cross amalgamate clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-11s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+# The stamps hold the inputs they were made from: an unchanged tree installs nothing again.
+SOURCES = $(shell git ls-files runtime_c kernels_x86 kernels_arm schema pyruntime converters CMakeLists.txt pyproject.toml 2>/dev/null)
+
+$(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet ".[demo]"
+	@touch $@
+
+$(VENV)/.test-stamp: $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet ".[demo,test]"
+	@touch $@
+
+venv: $(VENV)/.test-stamp ## the virtual environment in .venv with linnet and all that the tests need
+
+native: ## liblinnet, linnet-bench, linnet-run and the C tests, in build/ (needs cmake)
+	cmake -S . -B $(BUILD) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
+	cmake --build $(BUILD) -j $(JOBS)
+
+demo: $(VENV)/.demo-stamp ## the main job: reads a page of text at f32, f16, i16 and i8, prints one table
+	$(BIN)/python -m examples.demo --out demo-out
+
+test: ## everything: sets up, installs what is missing, runs all tests (at most 25 minutes on 2 cores)
+	.ci/packages
+	$(MAKE) --no-print-directory $(VENV)/.test-stamp
+	$(BIN)/python -m pytest tests -q $(PYTEST)
+
+soak: ## long fuzzing and sweeps (an hour)
+	.ci/packages
+	$(MAKE) --no-print-directory $(VENV)/.test-stamp
+	LINNET_SOAK=1 $(BIN)/python -m pytest tests -q -m soak $(PYTEST)
+
+bench: $(VENV)/.test-stamp ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
+	$(BIN)/python -m tests.bench_peers --json build-bench.json
+	$(BIN)/python -m pytest tests/bench_overhead.py -q --benchmark-only
+
+lint: $(VENV)/.test-stamp ## clang-format, ruff, mypy, and whether generated files are current
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v generated)
+	$(BIN)/python schema/generate.py --check
+
+generate: ## derives the generated files from schema/
+	$(PYTHON) schema/generate.py
+
+cross: ## the library and native tools for TARGET=aarch64, in build-$(TARGET)/
+	cmake -S . -B build-$(TARGET) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake > /dev/null
+	cmake --build build-$(TARGET) -j $(JOBS)
+
+amalgamate: ## build/amalgamation/linnet.c and linnet.h: the whole runtime (scalar kernels) as one file
+	$(PYTHON) .ci/amalgamate.py --out $(BUILD)/amalgamation
+
+clean: ## removes what the targets above made
+	rm -rf $(BUILD) build-$(TARGET) $(VENV) demo-out

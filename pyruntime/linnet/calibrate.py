@@ -1,0 +1,136 @@
+"""Calibration: runs a float graph on sample batches and records the least and greatest value of chosen tensors.
+
+Min-max calibration as in Jacob et al. 2018, "Quantization and Training of Neural Networks", section 3.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.errors import UsageError
+from linnet.graph import Graph, Tensor
+
+Feeds = Mapping[str, npt.NDArray[Any]]
+
+
+@dataclasses.dataclass
+class Range:
+    """Least and greatest value seen; starts empty."""
+
+    low: float = float("inf")
+    high: float = float("-inf")
+
+    def include(self, low: float, high: float) -> None:
+        self.low, self.high = min(self.low, low), max(self.high, high)
+
+    @property
+    def empty(self) -> bool:
+        return self.low > self.high
+
+
+def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.NDArray[Any]]]:
+    """Reads calibration batches from an .npz file.
+
+    Each input has either one array with a leading axis of batches under its own name, or one array per batch under
+    `name:0`, `name:1`, ... (for batches of different shapes). Raises UsageError when an input is missing or the numbers
+    of batches differ.
+    """
+    try:
+        archive = np.load(path, allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            what="the calibration file cannot be read", tensor=str(path), got=str(error), expected="an .npz file",
+            hint="write it with numpy.savez(path, x=array_of_batches)",
+        ) from None  # fmt: skip
+    if not hasattr(archive, "files"):
+        raise UsageError(
+            what="the calibration file is not an .npz archive", tensor=str(path), got="a single .npy array",
+            expected="an .npz file", hint="write it with numpy.savez(path, x=array_of_batches)",
+        )  # fmt: skip
+    columns: dict[str, list[npt.NDArray[Any]]] = {}
+    for name in inputs:
+        if name in archive.files:
+            columns[name] = list(archive[name])
+        else:
+            columns[name] = []
+            while f"{name}:{len(columns[name])}" in archive.files:
+                columns[name].append(archive[f"{name}:{len(columns[name])}"])
+        if not columns[name]:
+            raise UsageError(
+                what="the calibration file has no batch for an input", tensor=name,
+                expected=f"an array named {name!r} or {name + ':0'!r}", got=", ".join(archive.files) or "an empty archive",
+                hint="one leading axis of batches per input, or name:0, name:1, ...",
+            )  # fmt: skip
+    counts = {name: len(batches) for name, batches in columns.items()}
+    if len(set(counts.values())) > 1:
+        raise UsageError(
+            what="inputs have different numbers of calibration batches", tensor=str(path), got=str(counts),
+            expected="the same number for each", hint="give every input one array per batch",
+        )  # fmt: skip
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def record_ranges(
+    graph: Graph, tensors: Sequence[Tensor], batches: Iterable[Feeds], progress: bool = False, threads: int | None = None
+) -> dict[Tensor, Range]:
+    """Runs the signature `infer` on each batch and returns the range of each tensor over all of them.
+
+    Raises UsageError when there is no batch, or a batch holds NaN or infinity, or a tensor becomes NaN or infinite.
+    """
+    from linnet.session import Session
+
+    ranges = {tensor: Range() for tensor in tensors}
+    given = set(map(id, graph.signatures["infer"].function.inputs))
+    names = graph.signatures["infer"].inputs
+    fetched = [t for t in tensors if id(t) not in given]
+    fed = {names[i]: t for i, t in enumerate(graph.signatures["infer"].function.inputs) if t in ranges}
+    session = Session(graph, threads=threads)
+    count = 0
+    for count, feeds in enumerate(_with_progress(batches, progress), start=1):
+        for name, array in feeds.items():
+            array = np.asarray(array)
+            if array.dtype.kind == "f" and not np.isfinite(array).all():
+                raise UsageError(
+                    what=f"calibration batch {count - 1} holds NaN or infinity", tensor=name, expected="finite numbers",
+                    got=f"{int((~np.isfinite(array)).sum())} of {array.size} not finite",
+                    hint="clean the batch; one NaN would make every scale NaN",
+                )  # fmt: skip
+        results = session.run(feeds, fetches=[t.name for t in fetched]) if fetched else {}
+        for tensor in fetched:
+            _include(ranges[tensor], tensor.name, results[tensor.name], count - 1)
+        for name, tensor in fed.items():
+            _include(ranges[tensor], name, np.asarray(feeds[name]), count - 1)
+    if count == 0:
+        raise UsageError(
+            what="there is no calibration batch", expected="at least one dictionary of inputs", got="none",
+            hint="give a few typical inputs: quantize(graph, [{'x': array}, ...])",
+        )  # fmt: skip
+    return ranges
+
+
+def _include(seen: Range, name: str, array: npt.NDArray[Any], batch: int) -> None:
+    if array.size == 0:
+        return
+    low, high = float(array.min()), float(array.max())
+    if not (np.isfinite(low) and np.isfinite(high)):
+        raise UsageError(
+            what=f"a tensor is not finite on calibration batch {batch}", tensor=name, expected="finite values",
+            got=f"[{low}, {high}]", hint="look for a division by zero or an overflow in the float model first",
+        )  # fmt: skip
+    seen.include(low, high)
+
+
+def _with_progress(batches: Iterable[Feeds], progress: bool) -> Iterable[Feeds]:
+    if not progress:
+        return batches
+    from rich.console import Console
+    from rich.progress import track
+
+    total = len(batches) if isinstance(batches, Sequence) else None
+    return track(batches, "calibrating", total=total, console=Console(stderr=True), transient=True)
