@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -24,7 +25,7 @@ def mobilenet_v2() -> Path:
 
 
 def resnet50() -> Path:
-    """ResNet-50 v1.5 (stride in the 3x3): `input` f32 [1,3,224,224] -> `output` f32 [1,1000]; 25.6 M parameters."""
+    """ResNet-50 v1.5 (strided 3x3): `input` f32 [1,3,224,224] -> `output` f32 [1,1000]; 25.6 M parameters."""
     return _cached("resnet50", _resnet50)
 
 
@@ -58,7 +59,7 @@ def images(count: int, seed: int) -> np.ndarray:
 
 
 def inputs(seed: int = 1) -> dict[str, np.ndarray]:
-    """The test feeds of every net here: {"input": f32 [1,3,224,224]}, pictures the calibration has not seen."""
+    """The test feeds of every net here: {"input": f32 [1,3,224,224]}, no picture of the calibration."""
     return {"input": images(1, 1000 + seed)}
 
 
@@ -93,19 +94,19 @@ class _Builder:
         weight = self.rng.standard_normal(shape, np.float32) * np.float32(math.sqrt(2 / math.prod(shape[1:])))
         names = [x, self._weight("conv.weight", weight)]
         if bias:
-            names.append(self._weight("conv.bias", self.rng.normal(0, 0.1, channels).astype(np.float32)))
+            names.append(self._weight("conv.bias", np.asarray(self.rng.normal(0, 0.1, channels), np.float32)))
         pad = (kernel - 1) // 2
-        return self._node("Conv", names, self._conv_value, kernel_shape=[kernel, kernel], strides=[stride] * 2,
+        return self._node("Conv", names, self._conv_value, kernel_shape=[kernel] * 2, strides=[stride] * 2,
                           pads=[pad] * 4, group=groups)  # fmt: skip
 
     def batch_norm(self, x: str, scale: float = 1.0) -> str:
-        """Inference-mode BatchNormalization (unfolded) with the statistics of `x`; its output has std ~`scale`."""
+        """Inference-mode BatchNormalization (unfolded) with the statistics of `x`; output std ~ `scale`."""
         value = self.values.pop(x)
         channels = value.shape[1]
         mean = value.mean(axis=(0, 2, 3))
         variance = np.maximum(value.var(axis=(0, 2, 3)), 1e-4)
-        gamma = (scale * self.rng.uniform(0.7, 1.3, channels)).astype(np.float32)
-        beta = (scale * self.rng.normal(0, 0.2, channels)).astype(np.float32)
+        gamma = np.asarray(scale * self.rng.uniform(0.7, 1.3, channels), np.float32)
+        beta = np.asarray(scale * self.rng.normal(0, 0.2, channels), np.float32)
         names = [x] + [
             self._weight(f"bn.{what}", array.astype(np.float32))
             for what, array in (("scale", gamma), ("bias", beta), ("mean", mean), ("variance", variance))
@@ -191,7 +192,11 @@ class _Builder:
         return name
 
     def _node(
-        self, op: str, names: list[str], value: Callable[[onnx.NodeProto], np.ndarray], **attributes: object
+        self,
+        op: str,
+        names: list[str],
+        value: Callable[[onnx.NodeProto], np.ndarray],
+        **attributes: Any,
     ) -> str:
         name = f"{op}_{len(self.nodes)}"
         node = helper.make_node(op, names, [name], name=name, **attributes)
@@ -221,7 +226,8 @@ def _mobilenet_v2(b: _Builder) -> str:
     x = b.relu6(b.batch_norm(b.conv("input", 32, 3, 2)))
     channels = 32
     for expand, out, repeat, first_stride in (
-        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1),
+        (1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2),
+        (6, 320, 1, 1),
     ):  # fmt: skip
         for index in range(repeat):
             stride = first_stride if index == 0 else 1

@@ -26,7 +26,7 @@ class Entry:
 
 
 def _object(name: str, size: int, low: float, high: float) -> Callable[[np.random.Generator], Feeds]:
-    """f32 [1,3,size,size] in [low, high]: one textured bright disc on a dim, uneven background, with noise."""
+    """f32 [1,3,size,size] in [low, high]: a textured bright disc on a dim, uneven background, with noise."""
 
     def make(rng: np.random.Generator) -> Feeds:
         y, x = np.mgrid[0:size, 0:size] / size

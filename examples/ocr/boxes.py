@@ -26,7 +26,8 @@ class Box(NamedTuple):
 def text_boxes(probability: np.ndarray, scale: tuple[float, float], size: tuple[int, ...]) -> list[Box]:
     """The line boxes of a page, from top to bottom.
 
-    `probability` f32 [h,w] from the detector, `scale` (x, y) from map to page pixels, `size` (H, W) of the page.
+    `probability` is the detector's f32 [h,w], `scale` (x, y) the page's pixels per pixel of it, `size` the
+    page's (H, W).
     """
     labels, count = components(probability > _PIXEL_THRESHOLD)
     ys, xs = np.nonzero(labels)

@@ -33,13 +33,14 @@ DEMO_LINES = (
 )
 DEMO_FLIPPED = (5, 12)  # these lines are printed upside down
 
-_WORDS = """
+_VOCABULARY = """
 garden silver machine window between orange bridge quickly number copper valley people yellow kitchen
 morning quiet jacket travel pencil summer frozen market zebra dozen puzzle whisper velvet oxygen jungle
 basket clever planet rocket simple thunder under village winter expert figure humble invite kettle lemon
 Monday Friday April October Paris Vienna Quebec Zurich Kenya Norway Berlin Dublin Geneva Tokyo Lisbon
 a an of to in on by we he it is as at or if so up do go my no
-""".split()
+"""
+_WORDS = tuple(_VOCABULARY.split())
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@ Everything around the networks is numpy and Pillow; the networks are anything wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +14,7 @@ from .boxes import Box, text_boxes
 
 DET_SHAPE = (1, 3, 704, 480)  # the whole page, as page.py renders it
 CLS_SHAPE = (1, 3, 48, 192)
-REC_SHAPE = (1, 3, 48, 640)  # every line padded to one width, so that one plan serves all
+REC_SHAPE = (1, 3, 48, 480)  # every line in one width, squeezed or padded, so that one plan serves all
 INPUT = "x"  # the input's name in all three networks
 _FLIP_CONFIDENCE = 0.9
 
@@ -23,7 +22,9 @@ _FLIP_CONFIDENCE = 0.9
 class Runner(Protocol):
     """What the pipeline needs of a network; `linnet.Session` is one."""
 
-    def run(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]: ...
+    def run(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]:
+        """Compute the outputs from the inputs, both by name."""
+        ...
 
 
 @dataclass
@@ -34,13 +35,14 @@ class Recorder:
     feeds: list[dict[str, np.ndarray]] = field(default_factory=list)
 
     def run(self, feeds: dict[str, np.ndarray], /) -> dict[str, np.ndarray]:
+        """Keep a copy of the feeds and hand them on."""
         self.feeds.append({name: value.copy() for name, value in feeds.items()})
         return self.runner.run(feeds)
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line read from the page: where it stands (page pixels), its text, and whether it was upside down."""
+    """A line as read: where it stands (page pixels), its text, and whether it was upside down."""
 
     box: Box
     text: str
@@ -73,7 +75,7 @@ class Reader:
 
 
 def detector_input(image: np.ndarray) -> np.ndarray:
-    """u8 [H,W,3] RGB -> f32 DET_SHAPE, BGR, with the mean and deviation that PP-OCR's detector was trained on."""
+    """u8 [H,W,3] RGB -> f32 DET_SHAPE, BGR, by the mean and deviation that the detector was trained with."""
     height, width = DET_SHAPE[2:]
     if image.shape[:2] != (height, width):
         image = np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR))
@@ -102,7 +104,7 @@ def ctc_text(scores: np.ndarray, characters: list[str]) -> str:
 
 
 def characters_of(model: str | Path) -> list[str]:
-    """The characters of a PP-OCR recogniser, which its ONNX file carries as metadata; the space is the last."""
+    """The characters of a PP-OCR recogniser, which its file has as metadata; the space is the last."""
     import onnx
 
     for entry in onnx.load(str(model)).metadata_props:
@@ -111,14 +113,13 @@ def characters_of(model: str | Path) -> list[str]:
     raise ValueError(f"{model} has no metadata entry named 'character'")
 
 
-def record(make: Callable[[Runner, Runner, Runner], Reader], runners: tuple[Runner, Runner, Runner],
-           images: list[np.ndarray]) -> tuple[list[dict[str, np.ndarray]], ...]:  # fmt: skip
-    """Read `images` and return what each of the three networks was fed meanwhile."""
-    recorders = tuple(Recorder(runner) for runner in runners)
-    reader = make(*recorders)
+def record(reader: Reader, images: list[np.ndarray]) -> dict[str, list[dict[str, np.ndarray]]]:
+    """Read `images` (u8 [H,W,3]) and return what each network was fed meanwhile, by its name in `Reader`."""
+    recorders = {name: Recorder(getattr(reader, name)) for name in ("detector", "classifier", "recogniser")}
+    recording = Reader(**recorders, characters=reader.characters)
     for image in images:
-        reader.read(image)
-    return tuple(recorder.feeds for recorder in recorders)
+        recording.read(image)
+    return {name: recorder.feeds for name, recorder in recorders.items()}
 
 
 def _only(outputs: dict[str, np.ndarray]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""How many characters of a page were read wrongly: the edit distance between what is written and what was read.
+"""How many characters of a page were read wrongly: the edit distance from what is written to what was read.
 A line that was not found counts with all its characters."""
 
 from __future__ import annotations

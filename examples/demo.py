@@ -1,0 +1,38 @@
+"""The demo of the project: reads a page with three real networks at four number formats.
+Where the package index that holds them is out of reach, the project's own small net is shown instead."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+# So that `python examples/demo.py` works from any folder.
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from examples import report
+from examples.mnist_small import demo as mnist_demo
+from examples.ocr import demo as ocr_demo
+from linnet._fetch import FetchError
+
+
+def main() -> int:
+    """Parse the options, run the demo; returns the exit status."""
+    parser = report.parser(__doc__ or "")
+    parser.add_argument("--only", choices=("ocr", "mnist_small"), help="run this demo, without falling back")
+    args = parser.parse_args()
+    options = report.options(args)
+    if args.only != "mnist_small":
+        try:
+            ocr_demo.run(options)
+            return 0
+        except FetchError as error:
+            if args.only:
+                print(f"demo: {error}", file=sys.stderr)
+                return 1
+            print(f"No OCR networks ({error}); showing the built-in digit classifier instead.")
+    mnist_demo.run(options)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,90 @@
+"""The OCR demo's job: fetch three networks, convert them to each number format, read the page, print a table.
+Quantization is calibrated on what the f32 networks are fed while they read other pages."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import linnet
+from linnet._fetch import FetchError, fetch_member
+
+from .. import report
+from . import pipeline
+from .annotate import annotate
+from .page import calibration_pages, demo_page
+from .score import characters, characters_wrong
+
+_PACKAGE, _VERSION = "rapidocr-onnxruntime", "1.4.4"
+_NETWORKS = {
+    "detector": ("*/ch_PP-OCRv4_det_infer.onnx", pipeline.DET_SHAPE),
+    "classifier": ("*/ch_ppocr_mobile_v2.0_cls_infer.onnx", pipeline.CLS_SHAPE),
+    "recogniser": ("*/ch_PP-OCRv4_rec_infer.onnx", pipeline.REC_SHAPE),
+}
+_CALIBRATION_PAGES = 3
+_CALIBRATION_FEEDS = 24  # at most, per network
+
+Feeds = dict[str, np.ndarray]
+
+
+def main() -> int:
+    """Run by `python -m examples.ocr`; returns the exit status."""
+    options = report.options(report.parser(__doc__ or "").parse_args())
+    try:
+        run(options)
+    except FetchError as error:
+        print(f"ocr: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def fetch() -> dict[str, Path]:
+    """The three ONNX files, from the cache or the package index. Raises `FetchError`."""
+    return {name: fetch_member(_PACKAGE, member, _VERSION) for name, (member, _) in _NETWORKS.items()}
+
+
+def run(options: report.Options) -> list[report.Row]:
+    """Read the page at each number format, print the table, and write one annotated PNG per format."""
+    files = fetch()
+    characters_known = pipeline.characters_of(files["recogniser"])
+    graphs = {
+        name: linnet.from_onnx(files[name], input_shapes={pipeline.INPUT: shape})
+        for name, (_, shape) in _NETWORKS.items()
+    }
+    page = demo_page()
+    calibration: dict[str, list[Feeds]] = {}
+    rows = []
+    for dtype in report.DTYPES:
+        paths = {name: options.out / f"ocr-{name}-{dtype}.lnt" for name in graphs}
+        for name, graph in graphs.items():
+            made = graph if dtype == "f32" else linnet.quantize(graph, calibration[name], dtype=dtype)
+            made.save(paths[name])
+        sessions = {name: linnet.Session(path, threads=options.threads) for name, path in paths.items()}
+        reader = pipeline.Reader(**sessions, characters=characters_known)
+        if dtype == "f32":
+            calibration = calibration_feeds(reader)
+        lines = reader.read(page.image)
+        wrong, total = characters_wrong(page.lines, [line.text for line in lines]), characters(page.lines)
+        row = report.Row(
+            dtype,
+            sum(path.stat().st_size for path in paths.values()),
+            sum(session.memory["total"] for session in sessions.values()),
+            wrong,
+            total,
+            report.median_ms(partial(reader.read, page.image), options.seconds),
+        )
+        rows.append(row)
+        title = f"{dtype}: {wrong} of {total} characters wrong, {row.milliseconds:.0f} ms"
+        annotate(page.image, lines, page.lines, title, options.out / f"ocr-{dtype}.png")
+    report.print_table(f"OCR: a page of {len(page.lines)} lines", rows, "characters", "whole page")
+    print(f"The page as each format read it: {options.out}/ocr-*.png")
+    return rows
+
+
+def calibration_feeds(reader: pipeline.Reader) -> dict[str, list[Feeds]]:
+    """What each network is fed while `reader` reads the calibration pages, thinned out, by network name."""
+    recorded = pipeline.record(reader, [page.image for page in calibration_pages(_CALIBRATION_PAGES)])
+    return {name: feeds[:: -(-len(feeds) // _CALIBRATION_FEEDS)] for name, feeds in recorded.items()}

@@ -1,0 +1,92 @@
+"""What the demos share: the options, the number formats in turn, timing, and the one table that each prints.
+A demo gives a `Row` per number format; the f32 row is the one that speed-ups are against."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+DTYPES = ("f32", "f16", "i16", "i8")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What was asked for: output folder, seconds of timing per row, threads (None: linnet's choice)."""
+
+    out: Path
+    seconds: float
+    threads: int | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table; `wrong` of `total` characters or digits, `milliseconds` per run."""
+
+    dtype: str
+    file_bytes: int
+    arena_bytes: int
+    wrong: int
+    total: int
+    milliseconds: float
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the options that every demo has."""
+    made = argparse.ArgumentParser(description=description)
+    made.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for .lnt files and pictures")
+    made.add_argument("--seconds", type=float, default=3.0, help="time to measure each row for (default: 3)")
+    made.add_argument(
+        "--threads", type=int, default=None, help="threads per session (default: linnet's choice)"
+    )
+    return made
+
+
+def options(args: argparse.Namespace) -> Options:
+    """The parsed options; makes the output folder."""
+    args.out.mkdir(parents=True, exist_ok=True)
+    return Options(args.out, args.seconds, args.threads)
+
+
+def median_ms(work: Callable[[], object], seconds: float, least: int = 3) -> float:
+    """Milliseconds of `work()`: the median of what fits into `seconds` (or `least`), after one untimed."""
+    work()
+    times: list[float] = []
+    end = time.perf_counter() + seconds
+    while len(times) < least or time.perf_counter() < end:
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return 1000 * statistics.median(times)
+
+
+def print_table(title: str, rows: Sequence[Row], what: str, latency: str) -> None:
+    """Print the table; `what` names the things that are counted as wrong, `latency` what one run is."""
+    table = Table(title=title)
+    table.add_column("dtype")
+    for heading in ("file", "arena", f"{what} wrong", f"{latency}, ms", "against f32"):
+        table.add_column(heading, justify="right")
+    base = next((row.milliseconds for row in rows if row.dtype == "f32"), None)
+    for row in rows:
+        table.add_row(
+            row.dtype,
+            size(row.file_bytes),
+            size(row.arena_bytes),
+            f"{row.wrong} of {row.total}",
+            f"{row.milliseconds:.3g}" if row.milliseconds < 100 else f"{row.milliseconds:.0f}",
+            f"{base / row.milliseconds:.2f} x" if base else "-",
+        )
+    Console().print(table)
+
+
+def size(count: int) -> str:
+    """A number of bytes for people, in units of 1024."""
+    if count < 1024:
+        return f"{count} B"
+    return f"{count / 1024:.1f} KiB" if count < 1024**2 else f"{count / 1024**2:.1f} MiB"
