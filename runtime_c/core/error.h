@@ -13,7 +13,8 @@
 
 /* Starts the record (error may be NULL) and returns `code`. `what` is a printf format. */
 linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...) LN_PRINTF(3, 4);
-/* Add to a record; all take NULL. They return the record's code so that `return ln_hint(error, ...)` reads well. */
+/* Add to a record; all take NULL. They return the record's code so that `return ln_hint(error, ...)` reads well; without
+ * a record that code is unknown (INVALID_ARGUMENT comes back), so public functions give their own record for NULL. */
 linnet_status ln_expected(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
 linnet_status ln_got(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
 linnet_status ln_hint(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);

@@ -40,4 +40,8 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
 
 int ln_default_thread_count(void);
 
+/* AArch64 only: what the operating system reports. */
+enum ln_arm_feature { LN_ARM_DOTPROD = 1, LN_ARM_FP16 = 2, LN_ARM_I8MM = 4 };
+unsigned ln_arm_features(void);
+
 #endif

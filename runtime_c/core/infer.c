@@ -1,0 +1,80 @@
+/* infer.c - what the shape rules of all ops share: broadcasting, list operands, window arithmetic.
+ * Dimensions may be -1 (unknown) here, and sizes come from files: nothing may overflow. */
+#include "core/op.h"
+
+#include <string.h>
+
+static bool broadcast_dim(int64_t a, int64_t b, int64_t *out)
+{
+    if (a == 1 || (a < 0 && b != 1))
+        *out = b;
+    else if (b == 1 || b < 0 || a == b)
+        *out = a;
+    else
+        return false;
+    return true;
+}
+
+linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *out, linnet_error *error)
+{
+    ln_tensor result;
+    memset(&result, 0, sizeof result);
+    result.rank = -1;
+    if (a->rank >= 0 && b->rank >= 0) {
+        result.rank = a->rank > b->rank ? a->rank : b->rank;
+        for (int i = 0; i < result.rank; i++) {
+            int ia = i - (result.rank - a->rank), ib = i - (result.rank - b->rank);
+            if (!broadcast_dim(ia < 0 ? 1 : a->dims[ia], ib < 0 ? 1 : b->dims[ib], &result.dims[i])) {
+                char text_a[96], text_b[96];
+                ln_fail(error, LINNET_SHAPE_MISMATCH, "shapes cannot be broadcast together at dimension %d", i);
+                ln_expected(error, "equal dimensions, or one of them 1");
+                ln_got(error, "%s and %s", ln_shape_text(a->dims, a->rank, text_a, sizeof text_a),
+                       ln_shape_text(b->dims, b->rank, text_b, sizeof text_b));
+                return LINNET_SHAPE_MISMATCH;
+            }
+        }
+    }
+    /* out may be a or b */
+    out->rank = result.rank;
+    memcpy(out->dims, result.dims, sizeof result.dims);
+    return LINNET_OK;
+}
+
+int ln_int_operand(const ln_tensor *t, int64_t *v)
+{
+    int64_t count;
+    if (!t || t->dtype == LINNET_NONE || !t->data || t->rank < 0 || t->rank > 1)
+        return -1;
+    if (t->dtype != LINNET_I64 && t->dtype != LINNET_I32)
+        return -1;
+    count = t->rank == 0 ? 1 : t->dims[0];
+    if (count < 0)
+        return -1;
+    if (count > 2 * LN_MAX_RANK)
+        return -2;
+    for (int64_t i = 0; i < count; i++)
+        v[i] = ln_load_i64(t->data, t->dtype, i);
+    return (int)count;
+}
+
+int64_t ln_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end,
+                         bool ceil_mode)
+{
+    const int64_t limit = (int64_t)1 << 40; /* far above any real size; keeps every product below 2^63 */
+    int64_t span, extent, output;
+    if (size < 0)
+        return -1;
+    if (size > limit || kernel < 1 || stride < 1 || dilation < 1 || pad_begin < -limit || pad_end < -limit ||
+        pad_begin > limit || pad_end > limit || kernel > limit || dilation > limit || stride > limit ||
+        (kernel > 1 && dilation > limit / (kernel - 1)))
+        return 0;
+    extent = (kernel - 1) * dilation + 1;
+    span = size + pad_begin + pad_end - extent;
+    if (span < 0)
+        return 0;
+    output = (ceil_mode ? ln_ceil_div(span, stride) : span / stride) + 1;
+    /* A window must begin inside the input or the padding before it (ONNX 1.16 and PyTorch). */
+    if (ceil_mode && (output - 1) * stride >= size + pad_begin)
+        output--;
+    return output;
+}

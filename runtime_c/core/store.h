@@ -1,0 +1,20 @@
+/* store.h - the variables of a model, as sessions see them. Locking is the caller's: shared to read, exclusive to write.
+ * Data pointers never move while the store lives. */
+#ifndef LN_STORE_H
+#define LN_STORE_H
+
+#include "core/graph.h"
+
+linnet_store *ln_store_retain(linnet_store *store); /* released with linnet_store_free */
+const linnet_model *ln_store_model(const linnet_store *store);
+
+void ln_store_lock(linnet_store *store, bool exclusive);
+void ln_store_unlock(linnet_store *store);
+
+/* Variable i (of the model): 64-byte aligned, dense, in its declared dtype and shape. */
+void *ln_store_data(linnet_store *store, int i);
+/* Counts the writes to variable i; whoever writes bumps it under the exclusive lock. Packed copies compare it. */
+uint64_t ln_store_version(const linnet_store *store, int i);
+void ln_store_bump(linnet_store *store, int i);
+
+#endif
