@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Derives everything that follows from schema/ops/*.toml, schema/map_opcodes.toml and schema/linnet.fbs.
 
-Run `python schema/generate.py` (needs flatc); `--check` writes nothing and exits 1 when a committed file is stale.
+Run `python schema/generate.py` (needs flatc); `--check` writes nothing and exits 1 when a committed file is stale;
+`--release N` copies the schema to schema/released/vN/, which tests hold every later schema against.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -241,8 +244,9 @@ def python_builders(ops: list[Op]) -> str:
     for op in ops:
         variadic_out = op.arity(op.outputs)[1] == -1
         positional, operands = [], []
+        taken = {a["name"] for a in op.attributes}
         for operand in op.inputs:
-            name = operand["name"]
+            name = operand["name"] + ("_operand" if operand["name"] in taken else "")
             if operand.get("variadic"):
                 positional.append(f"{name}: Sequence[Tensor]" + (" = ()" if operand.get("optional") else ""))
                 operands.append(f"*{name}")
@@ -250,18 +254,19 @@ def python_builders(ops: list[Op]) -> str:
                 positional.append(f"{name}: Tensor | None = None" if operand.get("optional") else f"{name}: Tensor")
                 operands.append(name)
         keyword = [f"{a['name']}: {ATTRIBUTE_TYPES[a['type']][3]} = {default_of(a)!r}" for a in op.attributes]
-        if variadic_out:
-            keyword.append("outputs: int = 1")
-        keyword.append("name: str = ''")
         several = variadic_out or len(op.outputs) > 1
+        least = op.arity(op.outputs)[0]
+        if several and least != len(op.outputs) or variadic_out:
+            keyword.append(f"outputs: int = {least}")  # optional outputs are made when asked for
+        keyword += ["name: str = ''", "function: Function | None = None"]
         function = op.name + "_" if op.name in ("if", "while", "map", "range") else op.name
         out.append(f"def {function}(")
         out += [f"    {p}," for p in positional] + ["    *,"] + [f"    {k}," for k in keyword]
         out.append(f") -> {'list[Tensor]' if several else 'Tensor'}:")
         out.append(f'    """{op.doc}"""')
         attributes = ", ".join(f'"{a["name"]}": {a["name"]}' for a in op.attributes)
-        count = "outputs" if variadic_out else str(len(op.outputs))
-        out.append(f'    result = emit("{op.name}", [{", ".join(operands)}], {{{attributes}}}, outputs={count}, name=name)')
+        count = "outputs" if "outputs: int" in " ".join(keyword) else str(len(op.outputs))
+        out.append(f'    result = emit("{op.name}", [{", ".join(operands)}], {{{attributes}}}, {count}, name, function)')
         out += [f"    return {'result' if several else 'result[0]'}", "", ""]
     return "\n".join(out[:-1])
 
@@ -309,6 +314,28 @@ def flatbuffer_python(attributes: str) -> dict[str, str]:
         }
 
 
+def c_declarations() -> str:
+    """What linnet.h and linnet_ext.h declare, as cffi's parser wants it: no directives, no macros."""
+    text = "".join((ROOT / "runtime_c" / "include" / name).read_text() for name in ("linnet.h", "linnet_ext.h"))
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r'^#ifdef __cplusplus\n.*?^#endif\n', "", text, flags=re.S | re.M)
+    text = re.sub(r"^#.*\n", "", text, flags=re.M).replace("LINNET_API ", "").replace("LINNET_MAX_RANK", "8")
+    return re.sub(r"\n\s*\n+", "\n", text).strip() + "\n"
+
+
+def ffi_python() -> str:
+    """The out-of-line ABI-mode binding: Python that needs no C parser when it is imported."""
+    import cffi
+
+    ffi = cffi.FFI()
+    ffi.cdef(c_declarations())
+    ffi.set_source("linnet._generated.ffi", None)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ffi.py"
+        ffi.emit_python_code(str(path))
+        return f'"""The C API for cffi ({NOTE})."""\n' + path.read_text()
+
+
 def generated_files() -> dict[str, str]:
     """Path below the root: text, for every generated file."""
     ops, opcodes = load_ops(), load_opcodes()
@@ -323,13 +350,29 @@ def generated_files() -> dict[str, str]:
         "docs/ops.md": ops_page(ops, opcodes),
     }
     files.update(flatbuffer_python(attributes))
+    try:
+        files["pyruntime/linnet/_generated/ffi.py"] = ffi_python()
+    except ImportError:
+        print("cffi is missing: pyruntime/linnet/_generated/ffi.py is left as it is (pip install cffi)", file=sys.stderr)
     return files
+
+
+def release(version: int) -> None:
+    """Keeps today's schema as a released version."""
+    folder = SCHEMA / "released" / f"v{version}"
+    shutil.rmtree(folder, ignore_errors=True)
+    for name in ("ops", "generated"):
+        shutil.copytree(SCHEMA / name, folder / name)
+    for name in ("linnet.fbs", "map_opcodes.toml"):
+        shutil.copy(SCHEMA / name, folder)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a committed file is stale")
-    check = parser.parse_args().check
+    parser.add_argument("--release", type=int, metavar="N", help="also keep the schema as released version N")
+    arguments = parser.parse_args()
+    check = arguments.check
     stale = []
     for name, text in generated_files().items():
         path = ROOT / name
@@ -341,6 +384,8 @@ def main() -> int:
     if check and stale:
         print("stale: " + ", ".join(stale) + "; run python schema/generate.py", file=sys.stderr)
         return 1
+    if arguments.release is not None:
+        release(arguments.release)
     print(f"{len(stale)} files {'stale' if check else 'written'}")
     return 0
 

@@ -84,6 +84,10 @@ class Node:
     name: str = ""
     source: str = ""  # provenance: "OpType:node_name" of the model it came from
 
+    def attribute(self, name: str) -> Any:
+        """The attribute's value, or its default. KeyError when the op has no such attribute."""
+        return self.attributes[name] if name in self.attributes else OPS[self.op]["attributes"][name][2]
+
 
 class Function:
     """A list of nodes in an order in which every input is made before it is used."""
@@ -243,12 +247,15 @@ def emit(
     outputs: int = 1,
     name: str = "",
     function: Function | None = None,
+    quantization: Sequence[Quantization | None] = (),
+    dtypes: Sequence[str] = (),
 ) -> list[Tensor]:
     """Appends a node to the function of its operands and returns its outputs, with shapes inferred by the C library.
 
     When every operand is a constant and the result is small, it is computed at once and constants are returned instead.
-    Raises linnet.Error (GraphError) when the operands do not fit the op.
+    quantization, dtypes: of the outputs, where the op leaves them open (quantize, conv, matmul, map, ...).
+    name: of the node, and of its first output. Raises linnet.GraphError when the operands do not fit the op.
     """
     from linnet import _ops
 
-    return _ops.emit(op, list(inputs), attributes, outputs, name, function, OPS[op])
+    return _ops.emit(op, list(inputs), attributes, outputs, name, function, quantization, dtypes)

@@ -21,9 +21,10 @@ def map_(
     shape: Sequence[int] = (),
     outputs: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """Any chain of pointwise operations with NumPy broadcasting, as one register program (static single assignment): instruction i writes register i. All inputs are broadcast against each other to the iteration shape, which is the shape of every output. The program is a list of 5 integers per instruction: opcode, register type, a, b, c (schema/map_opcodes.toml). `shape` is for programs without inputs."""
-    result = emit("map", [*x], {"program": program, "floats": floats, "integers": integers, "dtypes": dtypes, "shape": shape}, outputs=outputs, name=name)
+    result = emit("map", [*x], {"program": program, "floats": floats, "integers": integers, "dtypes": dtypes, "shape": shape}, outputs, name, function)
     return result
 
 
@@ -46,15 +47,16 @@ def copy(
     depth_mode: str = 'dcr',
     outputs: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """Moves elements without changing them. `kind` says how; where a kind takes a shape, sizes, pads or repeats, they come from the attribute, or from the second and later inputs when these are given (1-D i64 tensors, known at plan time unless the graph truly depends on data): reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). Semantics are those of the ONNX ops of the same name at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze and unsqueeze move no bytes; concat, split and slice are views where layout allows."""
-    result = emit("copy", [*x], {"kind": kind, "axis": axis, "axes": axes, "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode}, outputs=outputs, name=name)
+    result = emit("copy", [*x], {"kind": kind, "axis": axis, "axes": axes, "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode}, outputs, name, function)
     return result
 
 
 def reduce(
     x: Tensor,
-    axes: Tensor | None = None,
+    axes_operand: Tensor | None = None,
     *,
     kind: str = 'sum',
     axes: Sequence[int] = (),
@@ -62,9 +64,10 @@ def reduce(
     noop_with_empty_axes: bool = False,
     select_last_index: bool = False,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Reduces over axes, given as attribute or as the second input (1-D i64). No axes: all, unless noop_with_empty_axes. argmax and argmin take one axis and give i64. Floats accumulate in f32 (f64 for f64); i8/i16 with quantization are read dequantized when the output is f32. An empty reduction gives the kind's identity."""
-    result = emit("reduce", [x, axes], {"kind": kind, "axes": axes, "keep_dims": keep_dims, "noop_with_empty_axes": noop_with_empty_axes, "select_last_index": select_last_index}, outputs=1, name=name)
+    result = emit("reduce", [x, axes_operand], {"kind": kind, "axes": axes, "keep_dims": keep_dims, "noop_with_empty_axes": noop_with_empty_axes, "select_last_index": select_last_index}, 1, name, function)
     return result[0]
 
 
@@ -78,9 +81,10 @@ def matmul(
     requant: str = 'float_rne',
     output_dtype: str = 'none',
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """y = a @ b (+ bias), NumPy matmul rules with broadcast batch dimensions; 1-D operands as in NumPy. transpose_a and transpose_b swap the last two dimensions first. bias has shape [n] or [1]. Integer operands (i8 or u8 by i8 or u8, i16 by i8) with quantization accumulate exactly; bias is then i32 (i64 for i16) at scale a*b. The output is i8/u8/i16 with requantisation `requant`, or f32 (dequantized), or i32 (raw accumulator, zero points subtracted)."""
-    result = emit("matmul", [a, b, bias], {"transpose_a": transpose_a, "transpose_b": transpose_b, "requant": requant, "output_dtype": output_dtype}, outputs=1, name=name)
+    result = emit("matmul", [a, b, bias], {"transpose_a": transpose_a, "transpose_b": transpose_b, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
 
@@ -98,9 +102,10 @@ def conv(
     requant: str = 'float_rne',
     output_dtype: str = 'none',
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Cross-correlation with 1 to 3 spatial dimensions, any group, stride, dilation and padding. x has its channels at channel_axis; w is [out, in/group, k...] in every case; bias is [out]. Integers as in matmul, w per tensor or per axis 0; padding pads with the zero point of x."""
-    result = emit("conv", [x, w, bias], {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "auto_pad": auto_pad, "channel_axis": channel_axis, "requant": requant, "output_dtype": output_dtype}, outputs=1, name=name)
+    result = emit("conv", [x, w, bias], {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "auto_pad": auto_pad, "channel_axis": channel_axis, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
 
@@ -120,9 +125,10 @@ def conv_transpose(
     requant: str = 'float_rne',
     output_dtype: str = 'none',
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Transposed convolution, ONNX ConvTranspose: w is [in, out/group, k...]; output_shape (spatial) overrides pads. Floats, and integers as in conv (w per tensor or per axis 1)."""
-    result = emit("conv_transpose", [x, w, bias], {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "auto_pad": auto_pad, "channel_axis": channel_axis, "output_padding": output_padding, "output_shape": output_shape, "requant": requant, "output_dtype": output_dtype}, outputs=1, name=name)
+    result = emit("conv_transpose", [x, w, bias], {"strides": strides, "dilations": dilations, "pads": pads, "group": group, "auto_pad": auto_pad, "channel_axis": channel_axis, "output_padding": output_padding, "output_shape": output_shape, "requant": requant, "output_dtype": output_dtype}, 1, name, function)
     return result[0]
 
 
@@ -140,10 +146,12 @@ def pool(
     channel_axis: int = 1,
     p: int = 2,
     storage_order: int = 0,
+    outputs: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """Max, average or Lp pooling with 1 to 3 spatial dimensions. The second output (max only) is the i64 flat index into x (storage_order 0: row-major). i8/u8/i16 tensors have one quantization on both sides; averages round half to even."""
-    result = emit("pool", [x], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis, "p": p, "storage_order": storage_order}, outputs=2, name=name)
+    result = emit("pool", [x], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "auto_pad": auto_pad, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis, "p": p, "storage_order": storage_order}, outputs, name, function)
     return result
 
 
@@ -153,9 +161,10 @@ def softmax(
     axis: int = -1,
     log: bool = False,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """exp(x - max) / sum along one axis, or its logarithm; f32 inside (f64 for f64)."""
-    result = emit("softmax", [x], {"axis": axis, "log": log}, outputs=1, name=name)
+    result = emit("softmax", [x], {"axis": axis, "log": log}, 1, name, function)
     return result[0]
 
 
@@ -167,10 +176,12 @@ def layer_norm(
     axis: int = -1,
     epsilon: float = 1e-05,
     rms: bool = False,
+    outputs: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias over all axes from `axis` to the last. `rms`: without the mean. Optional outputs: mean and 1/standard deviation, with the normalised axes kept as 1."""
-    result = emit("layer_norm", [x, scale, bias], {"axis": axis, "epsilon": epsilon, "rms": rms}, outputs=3, name=name)
+    result = emit("layer_norm", [x, scale, bias], {"axis": axis, "epsilon": epsilon, "rms": rms}, outputs, name, function)
     return result
 
 
@@ -184,9 +195,10 @@ def batch_norm(
     epsilon: float = 1e-05,
     channel_axis: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Inference: (x - mean) / sqrt(variance + epsilon) * scale + bias per channel. Constant statistics fold into a conv."""
-    result = emit("batch_norm", [x, scale, bias, mean, variance], {"epsilon": epsilon, "channel_axis": channel_axis}, outputs=1, name=name)
+    result = emit("batch_norm", [x, scale, bias, mean, variance], {"epsilon": epsilon, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 
 
@@ -199,9 +211,10 @@ def group_norm(
     epsilon: float = 1e-05,
     channel_axis: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Normalises over the spatial axes and each group of channels; groups = 0 means one group per channel (instance norm)."""
-    result = emit("group_norm", [x, scale, bias], {"groups": groups, "epsilon": epsilon, "channel_axis": channel_axis}, outputs=1, name=name)
+    result = emit("group_norm", [x, scale, bias], {"groups": groups, "epsilon": epsilon, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
 
 
@@ -213,16 +226,17 @@ def gather(
     axis: int = 0,
     batch_dims: int = 0,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """take: x[..., indices, ...] along axis; elements: as ONNX GatherElements; nd: as ONNX GatherND with batch_dims. Indices are i32 or i64, negative ones count from the end, and are range-checked while running."""
-    result = emit("gather", [x, indices], {"kind": kind, "axis": axis, "batch_dims": batch_dims}, outputs=1, name=name)
+    result = emit("gather", [x, indices], {"kind": kind, "axis": axis, "batch_dims": batch_dims}, 1, name, function)
     return result[0]
 
 
 def resize(
     x: Tensor,
-    scales: Tensor | None = None,
-    sizes: Tensor | None = None,
+    scales_operand: Tensor | None = None,
+    sizes_operand: Tensor | None = None,
     roi: Tensor | None = None,
     *,
     mode: str = 'nearest',
@@ -237,9 +251,10 @@ def resize(
     sizes: Sequence[int] = (),
     scales: Sequence[float] = (),
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """ONNX Resize (opset 19): sizes as attribute or third input, or scales as attribute or second input. Any axes may be resized; the usual ones are spatial. cubic uses cubic_coefficient and exclude_outside."""
-    result = emit("resize", [x, scales, sizes, roi], {"mode": mode, "coordinates": coordinates, "nearest": nearest, "cubic_coefficient": cubic_coefficient, "exclude_outside": exclude_outside, "antialias": antialias, "extrapolation_value": extrapolation_value, "axes": axes, "aspect": aspect, "sizes": sizes, "scales": scales}, outputs=1, name=name)
+    result = emit("resize", [x, scales_operand, sizes_operand, roi], {"mode": mode, "coordinates": coordinates, "nearest": nearest, "cubic_coefficient": cubic_coefficient, "exclude_outside": exclude_outside, "antialias": antialias, "extrapolation_value": extrapolation_value, "axes": axes, "aspect": aspect, "sizes": sizes, "scales": scales}, 1, name, function)
     return result[0]
 
 
@@ -248,9 +263,10 @@ def cast(
     *,
     dtype: str = 'none',
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """To another element type: floats to integers truncate and saturate, f16 and bf16 round to nearest even. Pointwise chains take it as a map opcode."""
-    result = emit("cast", [x], {"dtype": dtype}, outputs=1, name=name)
+    result = emit("cast", [x], {"dtype": dtype}, 1, name, function)
     return result[0]
 
 
@@ -263,9 +279,10 @@ def quantize(
     axis: int = 1,
     block: int = 0,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """stored = saturate(round_half_even(x / scale) + zero). Scale and zero come from the output tensor's quantization, or from the inputs (per tensor, per axis or per block, as ONNX QuantizeLinear)."""
-    result = emit("quantize", [x, scale, zero], {"dtype": dtype, "axis": axis, "block": block}, outputs=1, name=name)
+    result = emit("quantize", [x, scale, zero], {"dtype": dtype, "axis": axis, "block": block}, 1, name, function)
     return result[0]
 
 
@@ -278,9 +295,10 @@ def dequantize(
     axis: int = 1,
     block: int = 0,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """(stored - zero) * scale, by the input tensor's quantization or by the inputs, as ONNX DequantizeLinear."""
-    result = emit("dequantize", [x, scale, zero], {"dtype": dtype, "axis": axis, "block": block}, outputs=1, name=name)
+    result = emit("dequantize", [x, scale, zero], {"dtype": dtype, "axis": axis, "block": block}, 1, name, function)
     return result[0]
 
 
@@ -289,9 +307,10 @@ def assign(
     value: Tensor,
     *,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Writes `value` into the variable that the first input is bound to; the output is the variable's new value. Every other reader of the variable in the run sees the value from before, unless it reads this output."""
-    result = emit("assign", [variable, value], {}, outputs=1, name=name)
+    result = emit("assign", [variable, value], {}, 1, name, function)
     return result[0]
 
 
@@ -301,9 +320,10 @@ def shape(
     start: int = 0,
     end: int = 9223372036854775807,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Dimensions [start, end) of x as 1-D i64; known as soon as the shape is."""
-    result = emit("shape", [x], {"start": start, "end": end}, outputs=1, name=name)
+    result = emit("shape", [x], {"start": start, "end": end}, 1, name, function)
     return result[0]
 
 
@@ -313,9 +333,10 @@ def range_(
     delta: Tensor,
     *,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """start, start + delta, ... below limit; the three are scalars of one type. Its length depends on values."""
-    result = emit("range", [start, limit, delta], {}, outputs=1, name=name)
+    result = emit("range", [start, limit, delta], {}, 1, name, function)
     return result[0]
 
 
@@ -323,9 +344,10 @@ def nonzero(
     x: Tensor,
     *,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Indices of the elements that are not zero, i64 [rank, n], row-major order. n depends on data."""
-    result = emit("nonzero", [x], {}, outputs=1, name=name)
+    result = emit("nonzero", [x], {}, 1, name, function)
     return result[0]
 
 
@@ -337,9 +359,10 @@ def top_k(
     largest: bool = True,
     sorted: bool = True,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """The k largest (or smallest) along an axis, and their i64 indices; equal values in order of index. k is a 1-D i64 of one element."""
-    result = emit("top_k", [x, k], {"axis": axis, "largest": largest, "sorted": sorted}, outputs=2, name=name)
+    result = emit("top_k", [x, k], {"axis": axis, "largest": largest, "sorted": sorted}, 2, name, function)
     return result
 
 
@@ -352,9 +375,10 @@ def scatter(
     axis: int = 0,
     reduction: str = 'none',
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """x with updates written at indices: elements (ONNX ScatterElements, axis) or nd (ONNX ScatterND); range-checked while running."""
-    result = emit("scatter", [x, indices, updates], {"kind": kind, "axis": axis, "reduction": reduction}, outputs=1, name=name)
+    result = emit("scatter", [x, indices, updates], {"kind": kind, "axis": axis, "reduction": reduction}, 1, name, function)
     return result[0]
 
 
@@ -366,9 +390,10 @@ def cumsum(
     reverse: bool = False,
     product: bool = False,
     name: str = '',
+    function: Function | None = None,
 ) -> Tensor:
     """Running sum along an axis (a scalar i32/i64 input, known at plan time)."""
-    result = emit("cumsum", [x, axis], {"exclusive": exclusive, "reverse": reverse, "product": product}, outputs=1, name=name)
+    result = emit("cumsum", [x, axis], {"exclusive": exclusive, "reverse": reverse, "product": product}, 1, name, function)
     return result[0]
 
 
@@ -380,9 +405,10 @@ def if_(
     else_function: Function | None = None,
     outputs: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """Calls one of two functions, which take the inputs after the first (a bool scalar) and have the node's outputs."""
-    result = emit("if", [condition, *captured], {"then_function": then_function, "else_function": else_function}, outputs=outputs, name=name)
+    result = emit("if", [condition, *captured], {"then_function": then_function, "else_function": else_function}, outputs, name, function)
     return result
 
 
@@ -395,9 +421,10 @@ def while_(
     carried: int = 0,
     outputs: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """Repeats a function while its first output (a bool scalar) holds. inputs: trip bound (i64 scalar), initial condition, carried values, captured values; the function takes (iteration, condition, carried..., captured...) and gives (condition, carried..., scanned...). The node's outputs are the carried values at the end, then the scanned ones stacked."""
-    result = emit("while", [trips, condition, *values], {"body_function": body_function, "carried": carried}, outputs=outputs, name=name)
+    result = emit("while", [trips, condition, *values], {"body_function": body_function, "carried": carried}, outputs, name, function)
     return result
 
 
@@ -407,7 +434,8 @@ def call(
     callee: Function | None = None,
     outputs: int = 1,
     name: str = '',
+    function: Function | None = None,
 ) -> list[Tensor]:
     """Calls a function with the node's inputs; its outputs are the node's."""
-    result = emit("call", [*x], {"callee": callee}, outputs=outputs, name=name)
+    result = emit("call", [*x], {"callee": callee}, outputs, name, function)
     return result

@@ -1,0 +1,66 @@
+"""linnet: an embeddable inference-and-training runtime. Build or convert a Graph, save it, run it in a Session.
+Heavy parts (converters, quantizer, command line) are imported when they are first used."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from linnet.errors import DeviceError, Error, FileError, GraphError, ResourceError, UsageError
+from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
+
+if TYPE_CHECKING:
+    from linnet import converters, onnx_backend, ops, passes
+    from linnet.converters.onnx import ConversionError, from_onnx
+    from linnet.mapping import pointwise
+    from linnet.quantize import quantize
+    from linnet.session import Model, Session, Store, isa_names, load_device
+
+__version__ = "0.1.0"
+
+_LAZY = {
+    "ConversionError": "linnet.converters.onnx",
+    "from_onnx": "linnet.converters.onnx",
+    "quantize": "linnet.quantize",
+    "pointwise": "linnet.mapping",
+    "Model": "linnet.session",
+    "Session": "linnet.session",
+    "Store": "linnet.session",
+    "isa_names": "linnet.session",
+    "load_device": "linnet.session",
+}
+_MODULES = ("converters", "onnx_backend", "ops", "passes")
+
+__all__ = [
+    "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
+    "Quantization", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable", "converters",
+    "from_onnx", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise", "quantize",
+]  # fmt: skip
+
+
+class _Package(ModuleType):
+    """Keeps linnet.quantize the function, though importing the module of that name would replace it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not (name in _LAZY and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _MODULES:
+        return importlib.import_module(f"linnet.{name}")
+    if name not in _LAZY:
+        raise AttributeError(f"module 'linnet' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LAZY[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,84 @@
+"""The exceptions: one class per group of error codes, each with the fields of the C library's error record.
+What Python finds itself it reports in the same form: what, where, expected, got, what to do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+STATUS: Final[dict[int, str]] = {
+    101: "invalid_argument", 102: "unknown_name", 103: "wrong_dtype", 104: "wrong_shape", 105: "missing_input",
+    201: "not_found", 202: "read_failed", 203: "bad_magic", 204: "newer_format", 205: "truncated", 206: "corrupt",
+    301: "unsupported", 302: "bad_attribute", 303: "shape_mismatch", 304: "unknown_shape",
+    305: "index_out_of_range", 306: "too_large", 401: "out_of_memory", 402: "arena_too_small",
+    403: "thread_failed", 501: "device_failed",
+}  # fmt: skip
+
+
+class Error(Exception):
+    """Anything that linnet refuses. `str(error)` is one line for a person; the fields are for a program.
+
+    code: number of `linnet_status` (0 when Python found the problem and no code fits); op, op_index: the node, or "" and
+    -1; tensor: the tensor, input, variable or file concerned, or ""; what, expected, got, hint: the parts of the text.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        code: int = 0,
+        op: str = "",
+        op_index: int = -1,
+        tensor: str = "",
+        expected: str = "",
+        got: str = "",
+        hint: str = "",
+    ) -> None:
+        self.what, self.code, self.op, self.op_index, self.tensor = what, code, op, op_index, tensor
+        self.expected, self.got, self.hint = expected, got, hint
+        super().__init__(str(self))
+
+    @property
+    def status(self) -> str:
+        """Name of the code, e.g. "out_of_memory"."""
+        return STATUS.get(self.code, "error")
+
+    def __str__(self) -> str:
+        text = self.what  # the same form as linnet_error_format gives
+        if self.tensor and f"'{self.tensor}'" not in text:
+            text = f"'{self.tensor}': {text}"
+        if self.op and f"'{self.op}'" not in text:
+            text = (f"node {self.op_index} " if self.op_index >= 0 else "") + f"'{self.op}': {text}"
+        if self.code:
+            text = f"{self.status}: {text}"
+        if self.expected:
+            text += f"; expected {self.expected}"
+        if self.got:
+            text += f", got {self.got}" if self.expected else f"; got {self.got}"
+        if self.hint:
+            text += f"; {self.hint}"
+        return " ".join(text.split())
+
+
+class UsageError(Error, ValueError):
+    """The call is wrong: an unknown name, a wrong dtype or shape, a missing input (codes 1xx)."""
+
+
+class FileError(Error, OSError):
+    """The file is missing, unreadable, no .lnt file, too new, cut short or damaged (codes 2xx)."""
+
+
+class GraphError(Error):
+    """The graph cannot be built, planned or run: operands that do not fit, an unsupported op, a bad index (codes 3xx)."""
+
+
+class ResourceError(Error):
+    """Memory or threads are lacking (codes 4xx)."""
+
+
+class DeviceError(Error):
+    """A device of an extension failed (codes 5xx)."""
+
+
+def class_of(code: int) -> type[Error]:
+    """The exception class of a status code."""
+    return {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError}.get(code // 100, Error)
