@@ -1,0 +1,44 @@
+"""Every C test program, plain, under AddressSanitizer and UBSan, and those with threads under ThreadSanitizer.
+CMake builds each configuration once; a program that ends with another status than 0 fails with its output."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.native import ROOT, SANITIZED, build, c_tests, run
+
+
+def _threaded() -> list[str]:
+    """Programs whose source starts threads, its own or the library's pool."""
+    folder = ROOT / "tests" / "c"
+    words = re.compile(r"pthread_create|ln_threads_init|thrd_create|threads = [2-9]")
+    return [name for name in c_tests() if words.search((folder / f"{name}.c").read_text())]
+
+
+def _program(kind: str, name: str) -> Path:
+    return build(kind) / name
+
+
+def test_there_are_c_tests() -> None:
+    assert len(c_tests()) >= 5
+    assert _threaded(), "no C test starts a thread: ThreadSanitizer would see nothing"
+
+
+@pytest.mark.parametrize("name", c_tests())
+def test_plain(name: str) -> None:
+    run([str(_program("release", name))], cwd=ROOT, timeout=120)
+
+
+@pytest.mark.parametrize("name", c_tests())
+def test_address_and_undefined(name: str) -> None:
+    run([str(_program("address", name))], cwd=ROOT, timeout=240, env=SANITIZED)
+
+
+@pytest.mark.parametrize("name", _threaded())
+def test_threads(name: str) -> None:
+    folder = build("thread", *_threaded())
+    # setarch -R: gcc 12's TSan cannot place its shadow under the most random address layouts of newer kernels.
+    run(["setarch", "-R", str(folder / name)], cwd=ROOT, timeout=240, env=SANITIZED)
