@@ -1,0 +1,196 @@
+"""The quantizer: parameters, what becomes integer, the table of overrides, calibration errors, and accuracy.
+
+Networks are small ONNX graphs made here; float results of linnet itself are the reference (they are held against ONNX
+Runtime elsewhere).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import linnet
+from linnet.calibrate import Range, load_batches
+from linnet.quantization_table import Row, Table
+from linnet.quantize import activation_parameters, weight_parameters
+
+RNG = np.random.default_rng(7)
+
+
+def small_network() -> onnx.ModelProto:
+    """Conv-relu, hard-swish branch, residual add, concat, max-pool, conv, global average, dense, softmax."""
+    weights: list[onnx.TensorProto] = []
+
+    def constant(name: str, *shape: int) -> str:
+        fan = int(np.prod(shape[1:])) or 1
+        weights.append(numpy_helper.from_array((RNG.standard_normal(shape) / np.sqrt(fan)).astype(np.float32), name))
+        return name
+
+    nodes = [
+        helper.make_node("Conv", ["x", constant("w1", 8, 3, 3, 3), constant("b1", 8)], ["c1"], "c1", pads=[1] * 4),
+        helper.make_node("Relu", ["c1"], ["r1"], "r1"),
+        helper.make_node("Conv", ["r1", constant("w2", 8, 8, 3, 3), constant("b2", 8)], ["c2"], "c2", pads=[1] * 4),
+        helper.make_node("HardSwish", ["c2"], ["h2"], "h2"),
+        helper.make_node("Add", ["h2", "r1"], ["a2"], "a2"),
+        helper.make_node("Concat", ["a2", "r1"], ["k"], "k", axis=1),
+        helper.make_node("MaxPool", ["k"], ["p"], "p", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p", constant("w3", 12, 16, 1, 1)], ["c3"], "c3"),
+        helper.make_node("Relu", ["c3"], ["r3"], "r3"),
+        helper.make_node("GlobalAveragePool", ["r3"], ["g"], "g"),
+        helper.make_node("Flatten", ["g"], ["f"], "f"),
+        helper.make_node("Gemm", ["f", constant("w4", 5, 12), constant("b4", 5)], ["d"], "d", transB=1),
+        helper.make_node("Softmax", ["d"], ["y"], "y", axis=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        weights,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def batches(count: int = 6) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(3)
+    return [{"x": rng.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(count)]
+
+
+@pytest.fixture(scope="module")
+def network() -> linnet.Graph:
+    return linnet.from_onnx(small_network())
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 3.0), (0.0, 6.0), (-2.0, -0.5), (0.5, 2.0), (0.0, 0.0), (-1e-9, 1e-9)])
+def test_activation_parameters_represent_zero_and_both_ends(low: float, high: float) -> None:
+    found = activation_parameters(Range(low, high), "i8")
+    scale, zero = float(found.scale[0]), int(found.zero[0])
+    assert -128 <= zero <= 127
+    for value in (0.0, low, high):
+        stored = np.clip(np.rint(value / scale) + zero, -128, 127)
+        assert abs((stored - zero) * scale - value) <= scale * 0.5 + 1e-6 + scale * 0.5 * (value != 0.0)
+    assert int(activation_parameters(Range(low, high), "i16").zero[0]) == 0
+
+
+def test_weight_parameters_are_symmetric_per_channel() -> None:
+    weights = RNG.standard_normal((4, 3, 2, 2)).astype(np.float32) * np.array([1, 10, 0.1, 0], np.float32)[:, None, None, None]
+    stored, parameters = weight_parameters(weights, 0)
+    assert stored.dtype == np.int8 and parameters.scale.shape == (4,) and not parameters.zero.any()
+    back = stored * parameters.scale[:, None, None, None]
+    assert np.abs(back - weights).max(axis=(1, 2, 3)) == pytest.approx(np.zeros(4), abs=float(parameters.scale.max()) / 2)
+    assert np.abs(stored).reshape(4, -1).max(axis=1).tolist() == [127, 127, 127, 0]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("f16", 2e-3), ("i16", 5e-3), ("i8", 6e-2)])
+def test_quantized_network_stays_close(network: linnet.Graph, dtype: str, tolerance: float) -> None:
+    small = linnet.quantize(network, batches(), dtype=dtype)
+    for feeds in batches(3):
+        want = linnet.Session(network).run(feeds)["y"]
+        got = linnet.Session(small).run(feeds)["y"]
+        assert got.dtype == np.float32
+        assert np.abs(got - want).max() <= tolerance
+
+
+def test_what_becomes_integer(network: linnet.Graph) -> None:
+    small = linnet.quantize(network, batches(), dtype="i8")
+    nodes = small.signatures["infer"].function.nodes
+    integer = [n for n in nodes if n.op in ("conv", "matmul")]
+    assert len(integer) == 4
+    for node in integer:
+        assert node.inputs[0] is not None and node.inputs[0].dtype == "i8"
+        assert node.inputs[1] is not None and node.inputs[1].dtype == "i8"
+    pool = next(n for n in nodes if n.op == "pool")
+    assert pool.inputs[0] is not None and pool.inputs[0].dtype == pool.outputs[0].dtype == "i8"
+    concat = next(n for n in nodes if n.op == "copy" and n.attributes.get("kind") == "concat")
+    scales = {float(t.quantization.scale[0]) for t in [*concat.inputs, *concat.outputs] if t is not None and t.quantization}
+    assert len(scales) == 1, "concat moves integers only between tensors of one scale"
+
+
+def test_relu_is_expressed_by_the_output_range(network: linnet.Graph) -> None:
+    first = next(n for n in linnet.quantize(network, batches(), dtype="i8").signatures["infer"].function.nodes if n.op == "conv")
+    assert first.outputs[0].dtype == "i8"
+    assert first.outputs[0].quantization is not None and int(first.outputs[0].quantization.zero[0]) == -128
+
+
+def test_the_float_graph_is_left_alone(network: linnet.Graph) -> None:
+    before = network.to_bytes()
+    linnet.quantize(network, batches(2), dtype="i8")
+    linnet.quantize(network, None, dtype="f16")
+    assert network.to_bytes() == before
+
+
+def test_overrides_keep_a_layer_float(network: linnet.Graph, tmp_path: Path) -> None:
+    out = tmp_path / "table.txt"
+    linnet.quantize(network, batches(2), dtype="i8", table_out=out)
+    text = out.read_text()
+    assert "c2" in text and "i8" in text and "x in [" in text
+    edited = "\n".join(line.replace("i8 ", "f32") if line.startswith("c2 ") else line for line in text.splitlines())
+    out.write_text(edited)
+    nodes = linnet.quantize(network, batches(2), dtype="i8", table=out).signatures["infer"].function.nodes
+    kinds = [n.inputs[0].dtype for n in nodes if n.op == "conv" and n.inputs[0] is not None]
+    assert sorted(kinds) == ["f32", "i8", "i8"]
+
+
+def test_mixed_widths_run(network: linnet.Graph) -> None:
+    table = Table([Row("c2", "i16"), Row("c3", "f16")])
+    mixed = linnet.quantize(network, batches(), dtype="i8", table=table)
+    feeds = batches(1)[0]
+    want = linnet.Session(network).run(feeds)["y"]
+    assert np.abs(linnet.Session(mixed).run(feeds)["y"] - want).max() <= 6e-2
+
+
+def test_table_round_trip_and_errors(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    Table([Row("a b", "i8", "conv"), Row("c*", "f16")]).write(path)
+    table = Table.read(path)
+    assert table.dtype("a b", default="f32") == "i8"
+    assert table.dtype("cat", default="f32") == "f16"
+    assert table.dtype("dog", default="i16") == "i16"
+    path.write_text("conv1 i7\n")
+    with pytest.raises(linnet.Error, match="line 1"):
+        Table.read(path)
+    with pytest.raises(linnet.Error, match="cannot be read"):
+        Table.read(tmp_path / "none.txt")
+
+
+def test_calibration_errors(network: linnet.Graph, tmp_path: Path) -> None:
+    bad = batches(2)
+    bad[1]["x"][0, 0, 0, 0] = np.nan
+    with pytest.raises(linnet.Error, match=r"batch 1 holds NaN"):
+        linnet.quantize(network, bad, dtype="i8")
+    with pytest.raises(linnet.Error, match="no calibration batch"):
+        linnet.quantize(network, [], dtype="i8")
+    with pytest.raises(linnet.Error, match="needs calibration"):
+        linnet.quantize(network, None, dtype="i16")
+    with pytest.raises(linnet.Error, match="unknown element type"):
+        linnet.quantize(network, None, dtype="i7")
+    np.savez(tmp_path / "c.npz", z=np.zeros(3))
+    with pytest.raises(linnet.Error, match="no batch for an input"):
+        load_batches(tmp_path / "c.npz", ["x"])
+    np.savez(tmp_path / "d.npz", **{"x:0": np.zeros(3), "x:1": np.ones(4)})
+    assert [b["x"].shape for b in load_batches(tmp_path / "d.npz", ["x"])] == [(3,), (4,)]
+
+
+def test_shape_arithmetic_in_floats_survives_f16() -> None:
+    """A size of 2049 computed in floats is not representable in f16: it must stay f32."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Cast", ["s"], ["sf"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["sf", "two"], ["s2"]),
+        helper.make_node("Cast", ["s2"], ["si"], to=TensorProto.INT64),
+        helper.make_node("Expand", ["x0", "si"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]), helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m"])],
+        [numpy_helper.from_array(np.array([1.0], np.float32), "two")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    half = linnet.quantize(linnet.from_onnx(model), None, dtype="f16")
+    result = linnet.Session(half).run({"x": np.zeros(2049, np.float32), "x0": np.ones(1, np.float32)})["y"]
+    assert result.shape == (2049,)
