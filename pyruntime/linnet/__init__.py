@@ -7,12 +7,21 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from linnet.errors import DeviceError, Error, FileError, GraphError, ResourceError, UsageError
+from linnet.errors import (
+    ConversionError,
+    DeviceError,
+    Error,
+    FileError,
+    GraphError,
+    Problem,
+    ResourceError,
+    UsageError,
+)
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
     from linnet import converters, onnx_backend, ops, passes
-    from linnet.converters.onnx import ConversionError, from_onnx
+    from linnet.converters.onnx import from_onnx
     from linnet.mapping import pointwise
     from linnet.quantize import quantize
     from linnet.session import Model, Session, Store, isa_names, load_device
@@ -20,7 +29,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _LAZY = {
-    "ConversionError": "linnet.converters.onnx",
     "from_onnx": "linnet.converters.onnx",
     "quantize": "linnet.quantize",
     "pointwise": "linnet.mapping",
@@ -34,7 +42,7 @@ _MODULES = ("converters", "onnx_backend", "ops", "passes")
 
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
-    "Quantization", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable", "converters",
+    "Problem", "Quantization", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable", "converters",
     "from_onnx", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise", "quantize",
 ]  # fmt: skip
 

@@ -3,6 +3,8 @@ What Python finds itself it reports in the same form: what, where, expected, got
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Final
 
 STATUS: Final[dict[int, str]] = {
@@ -77,6 +79,34 @@ class ResourceError(Error):
 
 class DeviceError(Error):
     """A device of an extension failed (codes 5xx)."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One reason why a model cannot be converted: the source node (by name), its op, what is wrong, what to do."""
+
+    node: str
+    op: str
+    reason: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.op} {self.node!r}" if self.op and self.node else self.op or repr(self.node)
+        return f"{where}: {self.reason}" + (f"; {self.hint}" if self.hint else "")
+
+
+class ConversionError(Error):
+    """A model cannot be converted. `problems` lists every reason, not only the first; the text names the first."""
+
+    def __init__(self, problems: Sequence[Problem], model: str = "") -> None:
+        self.problems = list(problems)
+        count = len(self.problems)
+        what = f"cannot convert: {count} problem{'s' if count != 1 else ''}"
+        super().__init__(
+            f"{what}: {self.problems[0]}" + (f" (and {count - 1} more)" if count > 1 else "") if count else what,
+            code=301,
+            tensor=model,
+        )
 
 
 def class_of(code: int) -> type[Error]:
