@@ -1,0 +1,44 @@
+/* cast.c - shape rule and reference kernel of `cast`: elements to another type, as convert.h defines it.
+ * The fast kernel is a map of one load and one store (map_convert.c). */
+#include "core/kernel.h"
+#include "ops/convert.h"
+#include "ops/index.h"
+
+linnet_status ln_infer_cast(const ln_infer *infer) {
+    const ln_cast_attributes *a = infer->attributes;
+    if (linnet_dtype_size((int)a->dtype) == 0) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "cast to an unknown element type");
+        ln_expected(infer->error, "a linnet_dtype from 1 to 13");
+        return ln_got(infer->error, "%lld", (long long)a->dtype);
+    }
+    ln_same_shape(&infer->inputs[0], &infer->outputs[0]);
+    infer->outputs[0].dtype = (uint8_t)a->dtype;
+    return LINNET_OK;
+}
+
+static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+
+static linnet_status configure(ln_call *call) {
+    call->work[0] = ln_count(&call->outputs[0]);
+    call->grain = 4096;
+    return LINNET_OK;
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    for (int64_t i = begin; i < end; i++)
+        ln_convert_element(b->outputs[0], y->dtype, ln_offset_of(y, i), b->inputs[0], x->dtype, ln_offset_of(x, i));
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_cast = {
+    .name = "cast_reference",
+    .op = LN_OP_CAST,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .configure = configure,
+    .run = run,
+};

@@ -1,0 +1,69 @@
+/* cumsum.c - shape rule and kernel of `cumsum`: running sum or product along an axis known at plan time.
+ * Floats accumulate in f64, integers wrap. Rows along the axis are independent work items. */
+#include "core/kernel.h"
+#include "ops/convert.h"
+#include "ops/index.h"
+
+linnet_status ln_infer_cumsum(const ln_infer *infer) {
+    const ln_tensor *x = &infer->inputs[0];
+    ln_same_shape(x, &infer->outputs[0]);
+    infer->outputs[0].dtype = x->dtype;
+    if (infer->inputs[1].data && x->rank >= 0 && ln_axis(ln_known_int(&infer->inputs[1], 0), x->rank) < 0) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "cumsum along an axis that the tensor does not have");
+        ln_expected(infer->error, "an axis in [-%d, %d)", x->rank, x->rank);
+        return ln_got(infer->error, "%lld", (long long)ln_known_int(&infer->inputs[1], 0));
+    }
+    return LINNET_OK;
+}
+
+static bool supports(const ln_call *call) {
+    return call->epilogue == NULL && call->inputs[1].data != NULL && call->inputs[0].dtype == call->outputs[0].dtype;
+}
+
+static linnet_status configure(ln_call *call) {
+    const ln_tensor *x = &call->inputs[0];
+    int axis = ln_axis(ln_known_int(&call->inputs[1], 0), x->rank);
+    call->work[0] = x->dims[axis] > 0 ? ln_count(x) / x->dims[axis] : 0;
+    return LINNET_OK;
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    const ln_cumsum_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    int axis = ln_axis(ln_known_int(&call->inputs[1], 0), x->rank);
+    int64_t n = x->dims[axis], dx = x->strides[axis], dy = y->strides[axis];
+    ln_tensor rows_x = *x, rows_y = *y;
+    rows_x.dims[axis] = rows_y.dims[axis] = 1;
+    for (int64_t row = begin; row < end; row++) {
+        int64_t at_x = ln_offset_of(&rows_x, row), at_y = ln_offset_of(&rows_y, row);
+        double f = a->product ? 1.0 : 0.0;
+        uint64_t u = a->product ? 1 : 0;
+        for (int64_t k = 0; k < n; k++) {
+            int64_t i = a->reverse ? n - 1 - k : k;
+            if (ln_dtype_is_float(x->dtype)) {
+                double v = ln_load_f64(b->inputs[0], x->dtype, at_x + i * dx);
+                double next = a->product ? f * v : f + v;
+                ln_store_float(b->outputs[0], y->dtype, at_y + i * dy, a->exclusive ? f : next);
+                f = next;
+            } else {
+                uint64_t v = (uint64_t)ln_load_wrapped(b->inputs[0], x->dtype, at_x + i * dx);
+                uint64_t next = a->product ? u * v : u + v;
+                ln_store_wrapped(b->outputs[0], y->dtype, at_y + i * dy, (int64_t)(a->exclusive ? u : next));
+                u = next;
+            }
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_cumsum = {
+    .name = "cumsum_reference",
+    .op = LN_OP_CUMSUM,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .configure = configure,
+    .run = run,
+};

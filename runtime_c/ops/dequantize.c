@@ -1,0 +1,57 @@
+/* dequantize.c - shape rule and reference kernel of `dequantize`: (stored - zero) * scale.
+ * Scale and zero come from operands (per tensor, axis or block, as ONNX) or from the input tensor's quantization. */
+#include "core/kernel.h"
+#include "ops/convert.h"
+#include "ops/index.h"
+#include "ops/quant_operands.h"
+
+linnet_status ln_infer_dequantize(const ln_infer *infer) {
+    const ln_dequantize_attributes *a = infer->attributes;
+    ln_tensor *y = &infer->outputs[0];
+    ln_same_shape(&infer->inputs[0], y);
+    y->dtype = a->dtype == LINNET_NONE ? LINNET_F32 : (uint8_t)a->dtype;
+    if (!ln_dtype_is_float(y->dtype)) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "dequantize gives floats");
+        ln_expected(infer->error, "f32, f16 or bf16");
+        return ln_got(infer->error, "%s", linnet_dtype_name(y->dtype) ? linnet_dtype_name(y->dtype) : "none");
+    }
+    return ln_check_quant_operands(infer, a->axis, a->block, &infer->inputs[0]);
+}
+
+static bool supports(const ln_call *call) {
+    return call->epilogue == NULL && !ln_dtype_is_float(call->inputs[0].dtype) &&
+           ln_has_quant_operands(call, &call->inputs[0]);
+}
+
+static linnet_status configure(ln_call *call) {
+    call->work[0] = ln_count(&call->outputs[0]);
+    call->grain = 4096;
+    return LINNET_OK;
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    const ln_dequantize_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    for (int64_t i = begin; i < end; i++) {
+        float scale;
+        int32_t zero;
+        ln_quant_at(call, b, x, a->axis, a->block, i, &scale, &zero);
+        int64_t stored = ln_load_i64(b->inputs[0], x->dtype, ln_offset_of(x, i));
+        /* i32 input has zero 0 in ONNX; the difference of the narrower types is exact in f32. */
+        float v = (float)(stored - zero) * scale;
+        ln_store_float(b->outputs[0], y->dtype, ln_offset_of(y, i), v);
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_dequantize = {
+    .name = "dequantize_reference",
+    .op = LN_OP_DEQUANTIZE,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .configure = configure,
+    .run = run,
+};

@@ -1,0 +1,67 @@
+/* quantize.c - shape rule and reference kernel of `quantize`: saturate(round_half_even(x / scale) + zero).
+ * Scale and zero come from operands (per tensor, axis or block, as ONNX) or from the output tensor's quantization. */
+#include "core/kernel.h"
+#include "ops/convert.h"
+#include "ops/index.h"
+#include "ops/quant_operands.h"
+
+#include <math.h>
+
+linnet_status ln_infer_quantize(const ln_infer *infer) {
+    const ln_quantize_attributes *a = infer->attributes;
+    ln_tensor *y = &infer->outputs[0];
+    const ln_tensor *zero = infer->n_inputs > 2 ? &infer->inputs[2] : NULL;
+    ln_same_shape(&infer->inputs[0], y);
+    if (a->dtype != LINNET_NONE)
+        y->dtype = (uint8_t)a->dtype;
+    else if (zero && zero->dtype != LINNET_NONE)
+        y->dtype = zero->dtype;
+    else if (y->dtype == LINNET_NONE)
+        y->dtype = LINNET_U8; /* ONNX: uint8 when nothing says otherwise */
+    if (y->dtype != LINNET_I8 && y->dtype != LINNET_U8 && y->dtype != LINNET_I16 && y->dtype != LINNET_U16) {
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "quantize stores into a type it is not defined for");
+        ln_expected(infer->error, "i8, u8, i16 or u16");
+        return ln_got(infer->error, "%s", linnet_dtype_name(y->dtype) ? linnet_dtype_name(y->dtype) : "none");
+    }
+    return ln_check_quant_operands(infer, a->axis, a->block, y);
+}
+
+static bool supports(const ln_call *call) {
+    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
+           ln_has_quant_operands(call, &call->outputs[0]);
+}
+
+static linnet_status configure(ln_call *call) {
+    call->work[0] = ln_count(&call->outputs[0]);
+    call->grain = 4096;
+    return LINNET_OK;
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    const ln_quantize_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    int64_t low, high;
+    ln_quant_range(y->dtype, y->quant ? y->quant->bits : 0, &low, &high);
+    for (int64_t i = begin; i < end; i++) {
+        float scale;
+        int32_t zero;
+        ln_quant_at(call, b, y, a->axis, a->block, i, &scale, &zero);
+        float q = rintf((float)ln_load_f64(b->inputs[0], x->dtype, ln_offset_of(x, i)) / scale);
+        /* Compared before the conversion, so that NaN and infinities are defined: NaN gives the lowest value. */
+        int64_t stored = !(q > (float)(low - zero)) ? low : q >= (float)(high - zero) ? high : (int64_t)q + zero;
+        ln_store_wrapped(b->outputs[0], y->dtype, ln_offset_of(y, i), stored);
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_quantize = {
+    .name = "quantize_reference",
+    .op = LN_OP_QUANTIZE,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .configure = configure,
+    .run = run,
+};
