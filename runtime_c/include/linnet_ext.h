@@ -66,6 +66,10 @@ struct linnet_device {
     int (*synchronise)(void *context); /* all work submitted so far has ended */
 };
 
+/* What a shared library with a device exports, not liblinnet: Python's linnet.load_device(path) calls it. The device stays
+ * owned by that library. */
+const linnet_device *linnet_extension_device(void);
+
 #ifdef __cplusplus
 }
 #endif

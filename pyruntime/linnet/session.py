@@ -1,0 +1,521 @@
+"""Running a graph from Python: Model, Store and Session over the C library, with the same names and meanings.
+A Session plans again when shapes or fetches change and keeps the last few plans; the run itself copies in, runs, copies out."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet._generated.ffi import ffi
+from linnet._library import exception, library
+from linnet.errors import UsageError
+from linnet.graph import DTYPE_NAMES, Graph, dtype_of, numpy_dtype
+
+Array = npt.NDArray[Any]
+_PLANS_KEPT = 8
+_MEMORY = (
+    "activations", "scratch", "packed_weights", "constants", "variables", "io", "bookkeeping", "total", "mapped",
+    "lower_bound", "naive",
+)  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """An input, output or variable: shape entries are None where they are only known when running; `shape` itself is
+    None when even the rank is unknown. scale, zero: per-tensor quantization, None without it. bf16 is uint16 in NumPy."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+    scale: float | None = None
+    zero: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One step of a plan. ms is the mean over the traced runs (Session(trace=True)), 0 without trace; bytes are read and
+    written; flops count multiply and add as two; fused names the nodes that became part of this step."""
+
+    name: str
+    op: str
+    kernel: str
+    layout: str
+    device: str
+    fused: str
+    bytes: int
+    flops: int
+    runs: int
+    ms: float
+
+
+def isa_names() -> list[str]:
+    """ISA levels of this build that this machine can run, from the plainest to the best: values for `isa_max`."""
+    names: list[str] = []
+    while (name := library().linnet_isa_name(len(names))) != ffi.NULL:
+        names.append(_string(name))
+    return names
+
+
+def _string(pointer: Any) -> str:
+    return "" if pointer == ffi.NULL else bytes(ffi.string(pointer)).decode()
+
+
+def _spec(info: Any) -> TensorSpec:
+    shape = None if info.rank < 0 else tuple(d if d >= 0 else None for d in list(info.shape)[: info.rank])
+    quantized = info.scale != 0
+    return TensorSpec(
+        _string(info.name),
+        DTYPE_NAMES[info.dtype],
+        shape,
+        float(info.scale) if quantized else None,
+        int(info.zero) if quantized else None,
+    )
+
+
+class Device:
+    """A device of a shared library (linnet_ext.h), to be given to Session(devices=[...])."""
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self._library = ffi.dlopen(str(path))
+            self.pointer = self._library.linnet_extension_device()
+        except (OSError, AttributeError) as error:
+            raise UsageError(
+                f"cannot load a device from '{path}': {error}", code=101, tensor=str(path),
+                hint="the library must export linnet_extension_device (linnet_ext.h)",
+            ) from None  # fmt: skip
+        if self.pointer == ffi.NULL:
+            raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))
+        self.name = _string(self.pointer.name)
+
+
+def load_device(path: str | Path) -> Device:
+    """Opens a shared library that exports `linnet_extension_device`. Raises UsageError."""
+    return Device(path)
+
+
+class Model:
+    """A verified, immutable model. `source`: a path, the bytes of a .lnt file, or a Graph. Raises FileError, GraphError."""
+
+    def __init__(self, source: str | Path | bytes | Graph) -> None:
+        out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
+        lib = library()
+        self._content: bytes | None = None  # the model reads from it
+        self.path: str | None = None
+        if isinstance(source, str | os.PathLike):
+            self.path = os.fspath(source)
+            code = lib.linnet_model_open(os.fsencode(self.path), ffi.NULL, out, error)
+        else:
+            self._content = source.to_bytes() if isinstance(source, Graph) else bytes(source)
+            data = ffi.from_buffer(self._content)
+            code = lib.linnet_model_open_memory(data, len(self._content), 0, ffi.NULL, out, error)
+        if code:
+            raise exception(error)
+        self.pointer = ffi.gc(out[0], lib.linnet_model_free)
+        self.signatures = [
+            _string(lib.linnet_model_signature_name(self.pointer, i))
+            for i in range(lib.linnet_model_signature_count(self.pointer))
+        ]
+
+    def _signature(self, name: str) -> int:
+        index = int(library().linnet_model_find_signature(self.pointer, name.encode()))
+        if index < 0:
+            raise UsageError(
+                f"the model has no signature {name!r}", code=102, tensor=name, expected=" or ".join(self.signatures)
+            )
+        return index
+
+    def _specs(self, signature: str, which: str) -> list[TensorSpec]:
+        index, info, lib = self._signature(signature), ffi.new("linnet_tensor_info *"), library()
+        specs = []
+        for i in range(getattr(lib, f"linnet_model_{which}_count")(self.pointer, index)):
+            getattr(lib, f"linnet_model_{which}")(self.pointer, index, i, info)
+            specs.append(_spec(info))
+        return specs
+
+    def inputs(self, signature: str = "infer") -> list[TensorSpec]:
+        """Declared inputs of a signature. UsageError when there is no such signature."""
+        return self._specs(signature, "input")
+
+    def outputs(self, signature: str = "infer") -> list[TensorSpec]:
+        """Declared outputs of a signature. UsageError when there is no such signature."""
+        return self._specs(signature, "output")
+
+    @property
+    def variables(self) -> list[TensorSpec]:
+        """Names, dtypes and shapes of the variables."""
+        lib, info, specs = library(), ffi.new("linnet_tensor_info *"), []
+        for i in range(lib.linnet_model_variable_count(self.pointer)):
+            lib.linnet_model_variable(self.pointer, i, info)
+            specs.append(_spec(info))
+        return specs
+
+
+class Store:
+    """The variables of a model, owned apart from any session: several sessions may share one (they must be sessions of the
+    same Model). `store[name]` copies a value out, `store[name] = value` writes it. Thread safe."""
+
+    def __init__(self, model: Model) -> None:
+        out, error = ffi.new("linnet_store **"), ffi.new("linnet_error *")
+        if library().linnet_store_create(model.pointer, ffi.NULL, out, error):
+            raise exception(error)
+        self.model = model
+        self.pointer = ffi.gc(out[0], library().linnet_store_free)
+        self._specs = {spec.name: spec for spec in model.variables}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
+    def _spec(self, name: str) -> TensorSpec:
+        if name not in self._specs:
+            raise UsageError(
+                f"there is no variable {name!r}", code=102, tensor=name, expected=" or ".join(self._specs) or "no variable"
+            )
+        return self._specs[name]
+
+    def __getitem__(self, name: str) -> Array:
+        spec = self._spec(name)
+        value = np.empty([d or 0 for d in spec.shape or ()], numpy_dtype(spec.dtype))
+        error = ffi.new("linnet_error *")
+        data = ffi.from_buffer(value, require_writable=True)
+        if library().linnet_store_read(self.pointer, name.encode(), data, value.nbytes, error):
+            raise exception(error)
+        return value
+
+    def __setitem__(self, name: str, value: npt.ArrayLike) -> None:
+        spec = self._spec(name)
+        array = np.ascontiguousarray(_convert(value, spec, "variable"))
+        if array.shape != spec.shape and not (array.size == 1 and spec.shape == ()):
+            raise _wrong_shape(spec, array.shape, "variable")
+        error = ffi.new("linnet_error *")
+        data = ffi.from_buffer(array)
+        if library().linnet_store_write(self.pointer, name.encode(), data, array.nbytes, error):
+            raise exception(error)
+
+    def as_dict(self) -> dict[str, Array]:
+        """A copy of every variable."""
+        return {name: self[name] for name in self}
+
+
+def _convert(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
+    """The value as an array of the declared dtype, without loss; UsageError (WRONG_DTYPE) otherwise."""
+    wanted = numpy_dtype(spec.dtype)
+    if isinstance(value, np.ndarray | np.generic):
+        array: Array = np.asarray(value)
+        if array.dtype == wanted or array.dtype.newbyteorder("=") == wanted:
+            return array.astype(wanted, copy=False)
+        if spec.dtype == "bf16" and array.dtype.name == "bfloat16":
+            return array.view(np.uint16)
+        given = array.dtype
+    else:
+        array = np.asarray(value)
+        given = array.dtype
+        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}[wanted.kind]
+        if given.kind in allowed and spec.dtype != "bf16" or not array.size:
+            try:
+                return np.asarray(value, wanted)
+            except (OverflowError, ValueError):
+                pass
+    try:
+        got = dtype_of(given)
+    except TypeError:
+        got = str(given)
+    raise UsageError(
+        f"{role} {spec.name!r} has another element type", code=103, tensor=spec.name,
+        expected=f"{spec.dtype} (NumPy {wanted})", got=got,
+        hint=f"convert it yourself: array.astype(numpy.{wanted})",
+    )  # fmt: skip
+
+
+def _shape_text(shape: Sequence[int | None] | None) -> str:
+    return "any shape" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def _wrong_shape(spec: TensorSpec, shape: Sequence[int], role: str = "input") -> UsageError:
+    return UsageError(
+        f"{role} {spec.name!r} has another shape", code=104, tensor=spec.name, expected=_shape_text(spec.shape),
+        got=_shape_text(shape),
+    )  # fmt: skip
+
+
+def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bool:
+    if declared is None:
+        return True
+    return len(shape) == len(declared) and all(d is None or d == s for s, d in zip(shape, declared, strict=True))
+
+
+class _Planned:
+    """A plan and its session for one set of shapes and fetches, with NumPy views of the input and output buffers."""
+
+    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "session")
+
+    def __init__(self, plan: Any, session: Any, key: Any) -> None:
+        lib = library()
+        self.plan, self.session, self.key = plan, session, key
+        self.error = ffi.new("linnet_error *")
+        info = ffi.new("linnet_tensor_info *")
+        self.feeds: list[tuple[str, Array, np.dtype[Any], tuple[int, ...]]] = []
+        for i in range(lib.linnet_plan_input_count(plan)):
+            lib.linnet_plan_input(plan, i, info)
+            view = _view(lib.linnet_session_input(session, i), info)
+            self.feeds.append((_string(info.name), view, view.dtype, view.shape))
+        self.count = len(self.feeds)
+        # name, view; the view is None where the shape depends on data
+        self.outputs: list[tuple[str, Array | None]] = []
+        for i in range(lib.linnet_plan_output_count(plan)):
+            lib.linnet_plan_output(plan, i, info)
+            known = info.rank >= 0 and all(d >= 0 for d in list(info.shape)[: info.rank])
+            view = _view(lib.linnet_session_output(session, i), info) if known else None
+            self.outputs.append((_string(info.name), view))
+
+    def run(self) -> dict[str, Array]:
+        if library().linnet_run(self.session, self.error):
+            raise exception(self.error)
+        return {name: self.output(i) if view is None else view.copy() for i, (name, view) in enumerate(self.outputs)}
+
+    def output(self, i: int) -> Array:
+        """An output whose shape depends on data."""
+        lib, info = library(), ffi.new("linnet_tensor_info *")
+        if lib.linnet_session_output_info(self.session, i, info):
+            raise UsageError("the shape of an output is not known after the run", code=104, tensor=self.outputs[i][0])
+        return _view(lib.linnet_session_output(self.session, i), info).copy()
+
+
+def _view(pointer: Any, info: Any) -> Array:
+    """The buffer as an array; an empty one owns itself."""
+    dtype = numpy_dtype(DTYPE_NAMES[info.dtype])
+    shape = tuple(list(info.shape)[: info.rank])
+    count = int(np.prod(shape, dtype=np.int64))
+    if not count:
+        return np.empty(shape, dtype)
+    return np.frombuffer(ffi.buffer(pointer, count * dtype.itemsize), dtype).reshape(shape)
+
+
+class Session:
+    """Runs one signature of a model.
+
+    model: a path, the bytes of a .lnt file, a Graph, or a Model. threads: None for the cores of the largest cluster.
+    isa_max: one of isa_names(). fetches: names of outputs or of any tensor, None for all outputs of the signature.
+    input_shapes: plans at once for inputs whose shape is not fixed, instead of at the first run. store: variables shared
+    with other sessions of the same Model; a private one otherwise. trace: time every step (see `steps`). reference: only
+    scalar kernels, no fusion. max_bytes: refuse plans that need more. devices: extension devices (load_device), preferred
+    to the CPU. Every run holds the session's own lock, so threads may share a session, one at a time.
+    Raises FileError, GraphError, UsageError, ResourceError.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes | Graph | Model,
+        signature: str = "infer",
+        *,
+        threads: int | None = None,
+        isa_max: str | None = None,
+        fetches: Sequence[str] | None = None,
+        input_shapes: Mapping[str, Sequence[int]] | None = None,
+        store: Store | None = None,
+        trace: bool = False,
+        reference: bool = False,
+        max_bytes: int = 0,
+        devices: Sequence[Device] = (),
+    ) -> None:
+        self.model = model if isinstance(model, Model) else Model(model)
+        if store is not None and store.model is not self.model:
+            raise UsageError(
+                "the store belongs to another model", code=101, hint="make both sessions of one linnet.Model object"
+            )
+        self.signature = signature
+        self.inputs = self.model.inputs(signature)
+        self.outputs = self.model.outputs(signature)
+        self._specs = {spec.name: spec for spec in self.inputs}
+        self._fetches = None if fetches is None else tuple(fetches)
+        self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
+        self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
+        self.variables = store if store is not None else Store(self.model)
+        self._lock = threading.Lock()
+        self._plans: OrderedDict[Any, _Planned] = OrderedDict()
+        self._last: _Planned | None = None
+        self._last_fetches: Sequence[str] | None = None
+        shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
+        for name, shape in shapes.items():
+            if not _fits(shape, self._spec(name).shape):
+                raise _wrong_shape(self._spec(name), shape)
+        fixed = all(s.shape is not None and None not in s.shape or s.name in shapes for s in self.inputs)
+        if fixed:
+            self._planned(shapes, self._fetches)
+
+    def _spec(self, name: str) -> TensorSpec:
+        if name not in self._specs:
+            raise UsageError(
+                f"signature {self.signature!r} has no input {name!r}", code=102, tensor=name,
+                expected=" or ".join(self._specs) or "no input",
+            )  # fmt: skip
+        return self._specs[name]
+
+    def run(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None = None) -> dict[str, Array]:
+        """Runs once; returns fresh arrays by name.
+
+        feeds: every input that the fetches need, of the declared dtype and shape (Python lists and numbers are converted,
+        arrays of another dtype are refused). fetches: as in the constructor; None: those of the session.
+        Raises UsageError for wrong feeds, GraphError for indices out of range and for shapes that do not fit.
+        """
+        with self._lock:
+            last = self._last
+            if last is not None and fetches is None and self._last_fetches is None and len(feeds) == last.count:
+                for name, view, dtype, shape in last.feeds:
+                    value = feeds.get(name)
+                    if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:  # type: ignore[union-attr]
+                        np.copyto(view, value)  # type: ignore[arg-type]
+                    else:
+                        break
+                else:
+                    return last.run()
+            return self._run_slowly(feeds, fetches)
+
+    def _run_slowly(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None) -> dict[str, Array]:
+        """The run that checks and converts feeds, and plans when it must."""
+        values: dict[str, Array] = {}
+        for name, value in feeds.items():
+            spec = self._spec(name)
+            array = _convert(value, spec, "input")
+            if not _fits(array.shape, spec.shape):
+                raise _wrong_shape(spec, array.shape)
+            values[name] = array
+        planned = self._planned(
+            {name: array.shape for name, array in values.items()}, self._fetches if fetches is None else tuple(fetches)
+        )
+        self._last_fetches = fetches
+        for name, view, _, _ in planned.feeds:
+            if name not in values:
+                raise self._missing(name, values)
+            np.copyto(view, values[name])
+        return planned.run()
+
+    def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError:
+        return UsageError(
+            f"input {name!r} is missing", code=105, tensor=name, got=" and ".join(given) or "no inputs",
+            hint="feed it, or fetch only outputs that do not need it",
+        )  # fmt: skip
+
+    def _planned(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> _Planned:
+        """The plan for these input shapes and fetches, from the cache or new."""
+        key = (tuple(sorted(shapes.items())), fetches)
+        planned = self._plans.get(key)
+        if planned is None:
+            planned = self._plan(shapes, fetches, key)
+            self._plans[key] = planned
+            if len(self._plans) > _PLANS_KEPT:
+                self._plans.popitem(last=False)
+        else:
+            self._plans.move_to_end(key)
+        self._last = planned
+        return planned
+
+    def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> _Planned:
+        lib, error = library(), ffi.new("linnet_error *")
+        config = ffi.new("linnet_plan_config *")
+        lib.linnet_plan_config_init(config)
+        keep: list[Any] = [ffi.new("char[]", self.signature.encode())]
+        config.signature = keep[0]
+        dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
+        array = ffi.new("linnet_shape[]", max(len(dynamic), 1))
+        for i, name in enumerate(dynamic):
+            keep.append(ffi.new("char[]", name.encode()))
+            if len(shapes[name]) > 8:
+                raise _wrong_shape(self._specs[name], shapes[name])
+            array[i].input, array[i].rank = keep[-1], len(shapes[name])
+            array[i].dims = list(shapes[name])
+        config.shapes, config.shape_count = array, len(dynamic)
+        if fetches is not None:
+            texts = [ffi.new("char[]", name.encode()) for name in fetches]
+            names = ffi.new("char *[]", texts or [ffi.NULL])
+            keep += [texts, names]
+            config.fetches, config.fetch_count = ffi.cast("const char *const *", names), len(fetches)
+        config.threads = self._threads
+        if self._isa_max is not None:
+            keep.append(ffi.new("char[]", self._isa_max.encode()))
+            config.isa_max = keep[-1]
+        if self._devices:
+            pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
+            keep.append(pointers)
+            config.devices, config.device_count = pointers, len(self._devices)
+        config.reference, config.max_bytes = int(self._reference), self._max_bytes
+        out = ffi.new("linnet_plan **")
+        if lib.linnet_plan_create(self.model.pointer, config, out, error):
+            failure = exception(error)
+            if failure.code == 304 and failure.tensor in self._specs and failure.tensor not in shapes:
+                raise self._missing(failure.tensor, shapes)
+            raise failure
+        plan = ffi.gc(out[0], lib.linnet_plan_free)
+        session_config = ffi.new("linnet_session_config *")
+        lib.linnet_session_config_init(session_config)
+        session_config.trace = int(self._trace)
+        session_out = ffi.new("linnet_session **")
+        if lib.linnet_session_create(plan, self.variables.pointer, session_config, session_out, error):
+            raise exception(error)
+        return _Planned(plan, ffi.gc(session_out[0], lib.linnet_session_free), key)
+
+    def _current(self) -> _Planned:
+        if self._last is None:
+            raise UsageError(
+                "there is no plan yet: the shapes of some inputs are not fixed", code=304,
+                hint="run once, or give input_shapes to the Session",
+            )  # fmt: skip
+        return self._last
+
+    def _info(self) -> Any:
+        info = ffi.new("linnet_plan_info *")
+        info.struct_size = ffi.sizeof("linnet_plan_info")
+        library().linnet_plan_get_info(self._current().plan, info)
+        return info
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Exact bytes by region of the plan used last; the regions are those of linnet_plan_info."""
+        info = self._info()
+        return {name: int(getattr(info, name)) for name in _MEMORY}
+
+    @property
+    def plan_info(self) -> dict[str, Any]:
+        """steps, segments, threads, isa, plan_ms of the plan used last."""
+        info = self._info()
+        return {
+            "steps": int(info.steps), "segments": int(info.segments), "threads": int(info.threads),
+            "isa": _string(info.isa), "plan_ms": info.plan_ns / 1e6,
+        }  # fmt: skip
+
+    @property
+    def steps(self) -> list[Step]:
+        """The steps of the plan used last; with trace=True, with their mean times."""
+        planned, lib = self._current(), library()
+        info, steps = ffi.new("linnet_step_info *"), []
+        for i in range(self._info().steps):
+            info.struct_size = ffi.sizeof("linnet_step_info")
+            if self._trace:
+                lib.linnet_session_get_step(planned.session, i, info)
+            else:
+                lib.linnet_plan_get_step(planned.plan, i, info)
+            runs = int(info.runs)
+            steps.append(
+                Step(
+                    _string(info.name), _string(info.op), _string(info.kernel), _string(info.layout), _string(info.device),
+                    _string(info.fused), int(info.bytes), int(info.flops), runs, info.total_ns / 1e6 / runs if runs else 0.0,
+                )
+            )
+        return steps
+
+
+__all__ = ["Device", "Model", "Session", "Step", "Store", "TensorSpec", "isa_names", "load_device"]
