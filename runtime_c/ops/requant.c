@@ -43,7 +43,7 @@ bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const
     if (bias != NULL && bias->dtype != LINNET_NONE && bias->dtype != LINNET_I32 && !(wide && bias->dtype == LINNET_I64))
         return false;
     int64_t n_w = quant_count(w->quant);
-    if (quant_count(x->quant) != 1 || n_w == 0 || (n_w > 1 && (n_w != channels || w->quant->axis != w_axis)))
+    if (quant_count(x->quant) != 1 || n_w == 0 || (n_w > 1 && (n_w != channels || ln_axis(w->quant->axis, w->rank) != w_axis)))
         return false;
     if (y->dtype == LINNET_F32 || y->dtype == LINNET_I32 || (wide && y->dtype == LINNET_I64))
         return true;
@@ -86,5 +86,38 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
         w_zero[c] = quant_zero(w->quant, c);
         r->w_zero_any |= w_zero[c] != 0;
     }
+    return LINNET_OK;
+}
+
+linnet_status ln_infer_product_dtype(const ln_tensor *x, const ln_tensor *w, const ln_tensor *bias, int64_t output_dtype,
+                                     uint8_t *y_dtype, linnet_error *error) {
+    int x_dtype = x->dtype, bias_dtype = bias == NULL ? LINNET_NONE : bias->dtype;
+    bool narrow = x_dtype == LINNET_I8 || x_dtype == LINNET_U8, wide = x_dtype == LINNET_I16;
+    bool w_ok = narrow ? w->dtype == LINNET_I8 || w->dtype == LINNET_U8
+                : wide ? w->dtype == LINNET_I8 || w->dtype == LINNET_U8 || w->dtype == LINNET_I16
+                       : w->dtype == x_dtype;
+    if (!w_ok) {
+        ln_fail(error, LINNET_WRONG_DTYPE, "the two factors have dtypes that do not go together");
+        ln_expected(error, "%s", narrow ? "i8 or u8 by i8 or u8" : wide ? "i16 by i8, u8 or i16" : "equal dtypes");
+        return ln_got(error, "%s by %s", linnet_dtype_name(x_dtype), linnet_dtype_name(w->dtype));
+    }
+    bool bias_ok = bias_dtype == LINNET_NONE || (narrow ? bias_dtype == LINNET_I32
+                                                 : wide ? bias_dtype == LINNET_I64 || bias_dtype == LINNET_I32
+                                                        : bias_dtype == x_dtype);
+    if (!bias_ok) {
+        ln_fail(error, LINNET_WRONG_DTYPE, "bias has the wrong dtype");
+        ln_expected(error, "%s", narrow ? "i32" : wide ? "i64 or i32" : linnet_dtype_name(x_dtype));
+        return ln_got(error, "%s", linnet_dtype_name(bias_dtype));
+    }
+    int y = output_dtype == LINNET_NONE ? x_dtype : (int)output_dtype;
+    bool y_ok = narrow || wide ? y == LINNET_F32 || y == LINNET_I32 || y == LINNET_I8 || y == LINNET_U8 || y == LINNET_I16 ||
+                                     (wide && y == LINNET_I64)
+                               : y == x_dtype;
+    if (!y_ok) {
+        ln_fail(error, LINNET_WRONG_DTYPE, "output_dtype cannot be made from the dtypes of the operands");
+        ln_expected(error, "%s", narrow || wide ? "i8, u8, i16, i32 or f32 (i64 for i16)" : "that of the operands, or none");
+        return ln_got(error, "%s", linnet_dtype_name(y));
+    }
+    *y_dtype = (uint8_t)y;
     return LINNET_OK;
 }

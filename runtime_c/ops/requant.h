@@ -35,6 +35,11 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
 bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const ln_tensor *bias, const ln_tensor *y,
                        int64_t channels, int mode);
 
+/* The dtype rule of a product y = x . w + bias: floats agree; quantized integers are i8 or u8 by i8 or u8, or i16 by
+ * i8, u8 or i16. `output_dtype` is the attribute (LINNET_NONE: that of x). WRONG_DTYPE. Unknown dtypes pass. */
+linnet_status ln_infer_product_dtype(const ln_tensor *x, const ln_tensor *w, const ln_tensor *bias, int64_t output_dtype,
+                                     uint8_t *y_dtype, linnet_error *error);
+
 /* QuantizeMultiplier of TensorFlow Lite: real = fixed * 2^(shift - 31), from frexp, rounding half away from zero. */
 void ln_fixed_point(double real, bool single_rounding, int32_t *fixed, int32_t *shift);
 

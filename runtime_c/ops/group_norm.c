@@ -1,0 +1,122 @@
+/* group_norm.c - shape rule and scalar reference of group normalisation; groups = 0 is instance normalisation. */
+/* Sums are kept in double for every dtype; the fast kernels in simd/norm.inc.c compute in f32. */
+#include "core/kernel.h"
+
+#include <math.h>
+
+linnet_status ln_infer_group_norm(const ln_infer *infer) {
+    const ln_group_norm_attributes *a = infer->attributes;
+    const ln_tensor *x = &infer->inputs[0];
+    ln_tensor *y = &infer->outputs[0];
+    y->dtype = x->dtype;
+    y->rank = x->rank;
+    if (x->rank < 0)
+        return LINNET_OK;
+    for (int i = 0; i < x->rank; i++)
+        y->dims[i] = x->dims[i];
+    int axis = ln_axis(a->channel_axis, x->rank);
+    if (axis < 1) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "channel_axis is out of range");
+        ln_expected(infer->error, "1 or -1, and x of rank 2 or more");
+        return ln_got(infer->error, "%lld with rank %d", (long long)a->channel_axis, x->rank);
+    }
+    int64_t channels = x->dims[axis];
+    if (a->groups < 0 || (a->groups > 0 && channels >= 0 && channels % a->groups != 0)) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "groups does not divide the channels");
+        ln_expected(infer->error, "0 (one per channel), or a divisor of %lld", (long long)channels);
+        return ln_got(infer->error, "%lld", (long long)a->groups);
+    }
+    for (int i = 1; i < infer->n_inputs; i++) {
+        const ln_tensor *t = &infer->inputs[i];
+        if (t->dtype == LINNET_NONE || t->rank < 0 ||
+            (t->rank == 1 && (t->dims[0] < 0 || channels < 0 || t->dims[0] == channels)))
+            continue;
+        char text[96];
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not fit the channels of x", i == 1 ? "scale" : "bias");
+        ln_expected(infer->error, "shape [%lld]", (long long)channels);
+        return ln_got(infer->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text));
+    }
+    return LINNET_OK;
+}
+
+static bool reference_supports(const ln_call *call) {
+    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
+           call->inputs[0].dtype == call->outputs[0].dtype;
+}
+
+static int64_t group_count(const ln_call *call, int64_t channels) {
+    const ln_group_norm_attributes *a = call->attributes;
+    return a->groups == 0 ? channels : a->groups;
+}
+
+static linnet_status reference_configure(ln_call *call) {
+    const ln_group_norm_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0];
+    call->work[0] = x->dims[0] * group_count(call, x->dims[ln_axis(a->channel_axis, x->rank)]);
+    call->flops = (uint64_t)(8 * ln_count(x));
+    return LINNET_OK;
+}
+
+/* Offset of spatial position i (all axes but batch and channel, row-major). */
+static int64_t spatial_offset(const ln_tensor *t, int axis, int64_t i) {
+    int64_t at = 0;
+    for (int d = t->rank - 1; d >= 1; d--) {
+        if (d == axis)
+            continue;
+        at += i % t->dims[d] * t->strides[d];
+        i /= t->dims[d];
+    }
+    return at;
+}
+
+static double parameter(const ln_call *call, const ln_buffers *b, int i, int64_t channel, double fallback) {
+    if (i >= call->n_inputs || call->inputs[i].dtype == LINNET_NONE)
+        return fallback;
+    return ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
+}
+
+static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                   int thread) {
+    (void)phase, (void)thread;
+    const ln_group_norm_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    int axis = ln_axis(a->channel_axis, x->rank);
+    int64_t channels = x->dims[axis], groups = group_count(call, channels), size = channels / groups, positions = 1;
+    for (int d = 1; d < x->rank; d++)
+        positions *= d == axis ? 1 : x->dims[d];
+    double count = (double)(positions * size);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t n = item / groups, first = item % groups * size;
+        double sum = 0, squares = 0;
+        for (int64_t c = first; c < first + size; c++)
+            for (int64_t i = 0; i < positions; i++)
+                sum += ln_load_f64(b->inputs[0], x->dtype,
+                                   n * x->strides[0] + c * x->strides[axis] + spatial_offset(x, axis, i));
+        double mean = count > 0 ? sum / count : 0;
+        for (int64_t c = first; c < first + size; c++)
+            for (int64_t i = 0; i < positions; i++) {
+                double v = ln_load_f64(b->inputs[0], x->dtype, n * x->strides[0] + c * x->strides[axis] +
+                                                                   spatial_offset(x, axis, i)) - mean;
+                squares += v * v;
+            }
+        double inverse = 1 / sqrt((count > 0 ? squares / count : 0) + a->epsilon);
+        for (int64_t c = first; c < first + size; c++) {
+            double factor = inverse * parameter(call, b, 1, c, 1), shift = parameter(call, b, 2, c, 0);
+            for (int64_t i = 0; i < positions; i++) {
+                double v = ln_load_f64(b->inputs[0], x->dtype, n * x->strides[0] + c * x->strides[axis] +
+                                                                   spatial_offset(x, axis, i)) - mean;
+                ln_store_f64(b->outputs[0], y->dtype,
+                             n * y->strides[0] + c * y->strides[axis] + spatial_offset(y, axis, i), v * factor + shift);
+            }
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_group_norm = {.name = "group_norm_reference",
+                                           .op = LN_OP_GROUP_NORM,
+                                           .isa = LN_ISA_SCALAR,
+                                           .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+                                           .supports = reference_supports,
+                                           .configure = reference_configure,
+                                           .run = reference_run};

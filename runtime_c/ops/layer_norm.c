@@ -1,0 +1,123 @@
+/* layer_norm.c - shape rule and scalar reference of layer normalisation (and RMS normalisation) over trailing axes. */
+/* Sums are kept in double for every dtype; the fast kernels in simd/norm.inc.c compute in f32. */
+#include "core/kernel.h"
+
+#include <math.h>
+
+/* scale and bias broadcast one way, to x, aligned at the right (ONNX LayerNormalization). */
+static linnet_status check_parameter(const ln_infer *infer, int i, int axis) {
+    const ln_tensor *x = &infer->inputs[0], *t = i < infer->n_inputs ? &infer->inputs[i] : NULL;
+    char text[96], text_x[96];
+    if (t == NULL || t->dtype == LINNET_NONE || t->rank < 0)
+        return LINNET_OK;
+    bool fits = t->rank <= x->rank - axis;
+    for (int d = 0; d < t->rank && fits; d++) {
+        int64_t size = x->dims[x->rank - t->rank + d];
+        fits = t->dims[d] < 0 || size < 0 || t->dims[d] == 1 || t->dims[d] == size;
+    }
+    if (fits)
+        return LINNET_OK;
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not broadcast to the normalised axes of x", i == 1 ? "scale" : "bias");
+    ln_expected(infer->error, "the last %d dimensions of %s", x->rank - axis,
+                ln_shape_text(x->dims, x->rank, text_x, sizeof text_x));
+    return ln_got(infer->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text));
+}
+
+linnet_status ln_infer_layer_norm(const ln_infer *infer) {
+    const ln_layer_norm_attributes *a = infer->attributes;
+    const ln_tensor *x = &infer->inputs[0];
+    int axis = x->rank >= 0 ? ln_axis(a->axis, x->rank) : 0;
+    if (axis < 0) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "axis is out of range");
+        ln_expected(infer->error, "from %d to %d", -x->rank, x->rank - 1);
+        return ln_got(infer->error, "%lld", (long long)a->axis);
+    }
+    for (int i = 0; i < infer->n_outputs; i++) {
+        ln_tensor *t = &infer->outputs[i];
+        t->dtype = i == 0 ? x->dtype : x->dtype == LINNET_F64 ? LINNET_F64 : LINNET_F32;
+        t->rank = x->rank;
+        for (int d = 0; d < x->rank; d++)
+            t->dims[d] = i > 0 && d >= axis ? 1 : x->dims[d];
+    }
+    if (x->rank < 0)
+        return LINNET_OK;
+    linnet_status status = check_parameter(infer, 1, axis);
+    return status != LINNET_OK ? status : check_parameter(infer, 2, axis);
+}
+
+static bool present(const ln_call *call, int i) { return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE; }
+
+static bool reference_supports(const ln_call *call) {
+    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
+           call->inputs[0].dtype == call->outputs[0].dtype;
+}
+
+static int64_t count_from(const ln_tensor *x, int begin, int end) {
+    int64_t count = 1;
+    for (int i = begin; i < end; i++)
+        count *= x->dims[i];
+    return count;
+}
+
+static linnet_status reference_configure(ln_call *call) {
+    const ln_layer_norm_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0];
+    call->work[0] = count_from(x, 0, ln_axis(a->axis, x->rank));
+    call->flops = (uint64_t)(8 * ln_count(x));
+    return LINNET_OK;
+}
+
+/* Offset in t of the element with flat index i over the axes [begin, end) of x; t is aligned at the right of x and
+ * broadcasts. */
+static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end, int64_t i) {
+    int64_t at = 0;
+    for (int d = end - 1; d >= begin; d--) {
+        int own = d - (x->rank - t->rank);
+        if (own >= 0 && t->dims[own] != 1)
+            at += i % x->dims[d] * t->strides[own];
+        i /= x->dims[d];
+    }
+    return at;
+}
+
+static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                   int thread) {
+    (void)phase, (void)thread;
+    const ln_layer_norm_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    int axis = ln_axis(a->axis, x->rank), rank = x->rank;
+    int64_t count = count_from(x, axis, rank);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t in = offset(x, x, 0, axis, item), out = offset(x, y, 0, axis, item);
+        double sum = 0, squares = 0;
+        for (int64_t i = 0; i < count && !a->rms; i++)
+            sum += ln_load_f64(b->inputs[0], x->dtype, in + offset(x, x, axis, rank, i));
+        double mean = count > 0 ? sum / (double)count : 0;
+        for (int64_t i = 0; i < count; i++) {
+            double v = ln_load_f64(b->inputs[0], x->dtype, in + offset(x, x, axis, rank, i)) - mean;
+            squares += v * v;
+        }
+        double inverse = 1 / sqrt((count > 0 ? squares / (double)count : 0) + a->epsilon);
+        for (int64_t i = 0; i < count; i++) {
+            double v = (ln_load_f64(b->inputs[0], x->dtype, in + offset(x, x, axis, rank, i)) - mean) * inverse;
+            if (present(call, 1))
+                v *= ln_load_f64(b->inputs[1], call->inputs[1].dtype, offset(x, &call->inputs[1], axis, rank, i));
+            if (present(call, 2))
+                v += ln_load_f64(b->inputs[2], call->inputs[2].dtype, offset(x, &call->inputs[2], axis, rank, i));
+            ln_store_f64(b->outputs[0], y->dtype, out + offset(x, y, axis, rank, i), v);
+        }
+        for (int i = 1; i < call->n_outputs; i++)
+            if (call->outputs[i].dtype != LINNET_NONE)
+                ln_store_f64(b->outputs[i], call->outputs[i].dtype, offset(x, &call->outputs[i], 0, axis, item),
+                             i == 1 ? mean : inverse);
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_layer_norm = {.name = "layer_norm_reference",
+                                           .op = LN_OP_LAYER_NORM,
+                                           .isa = LN_ISA_SCALAR,
+                                           .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+                                           .supports = reference_supports,
+                                           .configure = reference_configure,
+                                           .run = reference_run};

@@ -1,0 +1,361 @@
+/* resize.c - shape rule, tap tables and scalar reference of resize (ONNX Resize, opset 19).
+ * Coordinates are computed in f32 in the order of ONNX Runtime, so that nearest neighbours agree with it. */
+#include "ops/resize.h"
+
+#include <math.h>
+
+enum resize_operand { OPERAND_X, OPERAND_SCALES, OPERAND_SIZES, OPERAND_ROI };
+
+typedef struct resize_plan {
+    int n_axes;
+    int axes[LN_MAX_RANK];
+    bool known, by_scale;
+    float scale[LN_MAX_RANK];  /* per axis of x; 1 where it is not resized */
+    int64_t out[LN_MAX_RANK];  /* -1: not known */
+} resize_plan;
+
+/* Optional operand i; NULL when absent or an empty list (ONNX's older way to leave one out). */
+static const ln_tensor *operand(const ln_tensor *inputs, int n_inputs, int i) {
+    if (i >= n_inputs || inputs[i].dtype == LINNET_NONE || (inputs[i].rank == 1 && inputs[i].dims[0] == 0))
+        return NULL;
+    return &inputs[i];
+}
+
+static linnet_status wrong_length(const char *name, int64_t n, int64_t expected, linnet_error *error) {
+    ln_fail(error, LINNET_BAD_ATTRIBUTE, "%s has the wrong length", name);
+    ln_expected(error, "%lld values, one per resized axis", (long long)expected);
+    return ln_got(error, "%lld", (long long)n);
+}
+
+static linnet_status take_axes(const ln_resize_attributes *a, const ln_tensor *x, resize_plan *p, linnet_error *error) {
+    p->n_axes = a->axes.n == 0 ? x->rank : (int)ln_min(a->axes.n, LN_MAX_RANK + 1);
+    if (p->n_axes > x->rank)
+        return wrong_length("axes", a->axes.n, x->rank, error);
+    for (int i = 0; i < p->n_axes; i++) {
+        int axis = a->axes.n == 0 ? i : ln_axis(a->axes.v[i], x->rank);
+        bool twice = false;
+        for (int j = 0; j < i; j++)
+            twice |= p->axes[j] == axis;
+        if (axis < 0 || twice) {
+            ln_fail(error, LINNET_BAD_ATTRIBUTE, "axes has a value that is out of range or comes twice");
+            ln_expected(error, "different values from %d to %d", -x->rank, x->rank - 1);
+            return ln_got(error, "%lld", (long long)a->axes.v[i]);
+        }
+        p->axes[i] = axis;
+    }
+    return LINNET_OK;
+}
+
+static linnet_status bad_size(int axis, const char *text, linnet_error *error) {
+    ln_fail(error, LINNET_BAD_ATTRIBUTE, "the new size of axis %d %s", axis, text);
+    ln_expected(error, "0 to %d, from a positive finite scale; an empty axis stays empty", INT32_MAX);
+    return LINNET_BAD_ATTRIBUTE;
+}
+
+static linnet_status apply_scale(const ln_tensor *x, int axis, double value, resize_plan *p, linnet_error *error) {
+    p->scale[axis] = (float)value;
+    if (!(value > 0) || !isfinite(p->scale[axis]))
+        return bad_size(axis, "comes from a scale out of range", error);
+    if (x->dims[axis] < 0)
+        return LINNET_OK;
+    float size = floorf(p->scale[axis] * (float)x->dims[axis]);
+    if (!(size < 2147483648.0f))
+        return bad_size(axis, "is too large", error);
+    p->out[axis] = (int64_t)size;
+    return LINNET_OK;
+}
+
+static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor *x, const int64_t *sizes, resize_plan *p,
+                                 linnet_error *error) {
+    bool all_known = true;
+    float common = 0;
+    for (int i = 0; i < p->n_axes; i++) {
+        int axis = p->axes[i];
+        int64_t in = x->dims[axis];
+        if (sizes[i] < 0 || sizes[i] > INT32_MAX || (in == 0 && sizes[i] > 0))
+            return bad_size(axis, "is out of range", error);
+        p->out[axis] = sizes[i];
+        all_known &= in >= 0;
+        if (in <= 0)
+            continue;
+        float scale = p->scale[axis] = (float)sizes[i] / (float)in;
+        if (i == 0 || (a->aspect == LN_RESIZE_ASPECT_NOT_LARGER ? scale < common : scale > common))
+            common = scale;
+    }
+    if (a->aspect == LN_RESIZE_ASPECT_STRETCH)
+        return LINNET_OK;
+    for (int i = 0; i < p->n_axes; i++) {
+        int axis = p->axes[i];
+        p->scale[axis] = common;
+        p->out[axis] = all_known ? (int64_t)floorf(common * (float)x->dims[axis] + 0.5f) : -1;
+    }
+    p->by_scale = true;
+    return LINNET_OK;
+}
+
+static linnet_status resolve(const ln_resize_attributes *a, const ln_tensor *inputs, int n_inputs, resize_plan *p,
+                             linnet_error *error) {
+    const ln_tensor *x = &inputs[0];
+    const ln_tensor *scales = operand(inputs, n_inputs, OPERAND_SCALES), *sizes = operand(inputs, n_inputs, OPERAND_SIZES);
+    *p = (resize_plan){.known = true};
+    linnet_status status = take_axes(a, x, p, error);
+    if (status != LINNET_OK)
+        return status;
+    for (int i = 0; i < x->rank; i++)
+        p->scale[i] = 1, p->out[i] = x->dims[i];
+    for (int i = 0; i < p->n_axes; i++)
+        p->out[p->axes[i]] = -1;
+    if (a->sizes.n > 0) {
+        if (a->sizes.n != p->n_axes)
+            return wrong_length("sizes", a->sizes.n, p->n_axes, error);
+        return apply_sizes(a, x, a->sizes.v, p, error);
+    }
+    if (sizes != NULL) {
+        int64_t v[2 * LN_MAX_RANK];
+        int n = ln_int_operand(sizes, v);
+        if (n == -1) {
+            p->known = false;
+            return LINNET_OK;
+        }
+        return n != p->n_axes ? wrong_length("sizes", n, p->n_axes, error) : apply_sizes(a, x, v, p, error);
+    }
+    int64_t n = a->scales.n;
+    if (n == 0 && scales == NULL) {
+        ln_fail(error, LINNET_BAD_ATTRIBUTE, "neither sizes nor scales are given");
+        return ln_hint(error, "give one of them, as attribute or as operand");
+    }
+    if (n == 0) {
+        n = ln_count(scales);
+        if (scales->data == NULL || n < 0) {
+            p->known = false;
+            return LINNET_OK;
+        }
+    }
+    if (n != p->n_axes)
+        return wrong_length("scales", n, p->n_axes, error);
+    p->by_scale = true;
+    for (int i = 0; i < p->n_axes && status == LINNET_OK; i++)
+        status = apply_scale(x, p->axes[i], a->scales.n > 0 ? a->scales.v[i] : ln_load_f64(scales->data, scales->dtype, i), p,
+                             error);
+    return status;
+}
+
+linnet_status ln_infer_resize(const ln_infer *infer) {
+    const ln_tensor *x = &infer->inputs[0];
+    ln_tensor *y = &infer->outputs[0];
+    y->dtype = x->dtype;
+    y->rank = x->rank;
+    if (x->rank < 0)
+        return LINNET_OK;
+    resize_plan p;
+    linnet_status status = resolve(infer->attributes, infer->inputs, infer->n_inputs, &p, infer->error);
+    for (int i = 0; i < x->rank && status == LINNET_OK; i++)
+        y->dims[i] = p.out[i];
+    return status;
+}
+
+static const ln_tensor *roi_of(const ln_call *call) { return operand(call->inputs, call->n_inputs, OPERAND_ROI); }
+
+bool ln_resize_known(const ln_call *call) {
+    const ln_resize_attributes *a = call->attributes;
+    resize_plan p;
+    if (resolve(a, call->inputs, call->n_inputs, &p, NULL) != LINNET_OK || !p.known)
+        return false;
+    if (a->coordinates != LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE)
+        return true;
+    const ln_tensor *roi = roi_of(call);
+    return roi != NULL && roi->data != NULL && ln_count(roi) == 2 * p.n_axes;
+}
+
+/* Where output coordinate o of an axis lies on the input. */
+static float source(const ln_resize_attributes *a, int64_t o, int64_t in, int64_t out, float scale, bool by_scale,
+                    const double *roi) {
+    float at = (float)o, size = (float)in, resized = by_scale ? scale * size : (float)out;
+    switch (a->coordinates) {
+    case LN_RESIZE_COORDINATES_ALIGN_CORNERS: return resized == 1 ? 0 : at * (size - 1) / (resized - 1);
+    case LN_RESIZE_COORDINATES_ASYMMETRIC: return at / scale;
+    case LN_RESIZE_COORDINATES_PYTORCH_HALF_PIXEL: return resized > 1 ? (at + 0.5f) / scale - 0.5f : 0;
+    case LN_RESIZE_COORDINATES_HALF_PIXEL_SYMMETRIC:
+        return size / 2 * (1 - (float)out / (scale * size)) + (at + 0.5f) / scale - 0.5f;
+    case LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE: {
+        float start = (float)roi[0], end = (float)roi[1];
+        return out > 1 ? start * (size - 1) + at * (end - start) * (size - 1) / (float)(out - 1)
+                       : 0.5f * (start + end) * (size - 1);
+    }
+    default: return (at + 0.5f) / scale - 0.5f;
+    }
+}
+
+static float cubic(float x, float a) {
+    x = fabsf(x);
+    if (x <= 1)
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+static float triangle(float x) { return fmaxf(0, 1 - fabsf(x)); }
+
+/* The left neighbour of a coordinate lies strictly below it, so that the ratio is in (0, 1]. */
+static int64_t nearest(float at, int64_t mode) {
+    float left = ceilf(at) - 1, ratio = at - left;
+    bool right = ratio == 1 || mode == LN_RESIZE_NEAREST_CEIL ||
+                 (mode == LN_RESIZE_NEAREST_ROUND_PREFER_FLOOR && ratio > 0.5f) ||
+                 (mode == LN_RESIZE_NEAREST_ROUND_PREFER_CEIL && ratio >= 0.5f);
+    return (int64_t)left + right;
+}
+
+/* Taps reach from first to first + taps - 1 relative to the left neighbour. Antialiasing widens the filter by 1 / scale. */
+static void filter_extent(const ln_resize_attributes *a, float scale, int *first, int *taps) {
+    float radius = a->mode == LN_RESIZE_MODE_CUBIC ? 2 : 1, shrink = a->antialias ? fminf(scale, 1) : 1;
+    *first = (int)floorf(-radius / shrink) + 1;
+    *taps = 2 - 2 * *first;
+    if (a->mode == LN_RESIZE_MODE_NEAREST)
+        *first = 0, *taps = 1;
+}
+
+static void fill_weights(const ln_resize_attributes *a, float at, float scale, int first, int taps, int64_t in,
+                         int32_t *index, float *weight) {
+    float left = ceilf(at) - 1, shrink = a->antialias ? fminf(scale, 1) : 1;
+    double sum = 0;
+    for (int t = 0; t < taps; t++) {
+        int64_t i = (int64_t)left + first + t;
+        float distance = ((float)(first + t) - (at - left)) * shrink;
+        weight[t] = a->mode == LN_RESIZE_MODE_CUBIC ? cubic(distance, (float)a->cubic_coefficient) : triangle(distance);
+        if (a->exclude_outside && (i < 0 || i >= in))
+            weight[t] = 0;
+        sum += (double)weight[t];
+        index[t] = (int32_t)ln_max(0, ln_min(i, in - 1));
+    }
+    bool normalise = (a->exclude_outside || shrink < 1) && sum != 0;
+    for (int t = 0; t < taps && normalise; t++)
+        weight[t] = (float)((double)weight[t] / sum);
+}
+
+linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
+    const ln_resize_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0], *roi = roi_of(call);
+    bool crop = a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE;
+    resize_plan p;
+    linnet_status status = resolve(a, call->inputs, call->n_inputs, &p, NULL);
+    if (status != LINNET_OK)
+        return status;
+    *tables = (ln_resize_tables){.n_active = 0};
+    for (int i = 0; i < x->rank; i++)
+        tables->axis[i] = (ln_resize_axis){.in = x->dims[i], .out = y->dims[i]};
+    for (int i = 0; i < p.n_axes; i++) {
+        int axis = p.axes[i];
+        ln_resize_axis *t = &tables->axis[axis];
+        double range[2] = {0, 1};
+        if (crop) {
+            range[0] = ln_load_f64(roi->data, roi->dtype, i);
+            range[1] = ln_load_f64(roi->data, roi->dtype, i + p.n_axes);
+        }
+        bool whole = !crop || (range[0] == 0 && range[1] == 1);
+        if (t->in == t->out && whole && (!p.by_scale || p.scale[axis] == 1))
+            continue; /* every mode maps o to o */
+        int first, taps;
+        filter_extent(a, p.scale[axis], &first, &taps);
+        int32_t *index = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *index);
+        float *weight = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *weight);
+        uint8_t *outside = crop ? ln_call_state(call, (size_t)t->out + 1) : NULL;
+        if (index == NULL || weight == NULL || (crop && outside == NULL))
+            return LINNET_OUT_OF_MEMORY;
+        for (int64_t o = 0; o < t->out; o++) {
+            float at = source(a, o, t->in, t->out, p.scale[axis], p.by_scale, range);
+            if (crop)
+                outside[o] = !(at >= 0 && at <= (float)(t->in - 1));
+            at = !(at > -1e9f) ? -1e9f : at < 1e9f ? at : 1e9f; /* wild crops: still an index */
+            if (a->mode == LN_RESIZE_MODE_NEAREST) {
+                index[o] = (int32_t)ln_max(0, ln_min(nearest(at, a->nearest), t->in - 1));
+                weight[o] = 1;
+            } else {
+                fill_weights(a, at, p.scale[axis], first, taps, t->in, index + o * taps, weight + o * taps);
+            }
+        }
+        t->taps = taps, t->index = index, t->weight = weight, t->outside = outside;
+    }
+    for (int i = 0; i < x->rank; i++)
+        if (tables->axis[i].taps > 0)
+            tables->active[tables->n_active++] = i;
+    return LINNET_OK;
+}
+
+static bool reference_supports(const ln_call *call) {
+    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype && ln_resize_known(call);
+}
+
+static linnet_status reference_configure(ln_call *call) {
+    ln_resize_tables *tables = call->state = ln_call_state(call, sizeof *tables);
+    if (tables == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    call->work[0] = ln_count(&call->outputs[0]);
+    call->grain = 1024;
+    call->flops = (uint64_t)call->work[0];
+    return ln_resize_prepare(call, tables);
+}
+
+/* A run's operands, for the recursion over active axes. */
+typedef struct resize_run {
+    const ln_resize_tables *tables;
+    const ln_tensor *x;
+    const void *data;
+    int64_t at[LN_MAX_RANK]; /* output coordinates */
+} resize_run;
+
+static float interpolate(const resize_run *r, int depth, int64_t offset) {
+    if (depth == r->tables->n_active)
+        return (float)ln_load_f64(r->data, r->x->dtype, offset);
+    int d = r->tables->active[depth];
+    const ln_resize_axis *t = &r->tables->axis[d];
+    int64_t first = r->at[d] * t->taps;
+    float sum = t->weight[first] * interpolate(r, depth + 1, offset + t->index[first] * r->x->strides[d]);
+    for (int i = 1; i < t->taps; i++)
+        sum += t->weight[first + i] * interpolate(r, depth + 1, offset + t->index[first + i] * r->x->strides[d]);
+    return sum;
+}
+
+/* The same for types that f32 does not hold: f64 and i32. */
+static double interpolate_wide(const resize_run *r, int depth, int64_t offset) {
+    if (depth == r->tables->n_active)
+        return ln_load_f64(r->data, r->x->dtype, offset);
+    int d = r->tables->active[depth];
+    const ln_resize_axis *t = &r->tables->axis[d];
+    double sum = 0;
+    for (int64_t i = r->at[d] * t->taps; i < (r->at[d] + 1) * t->taps; i++)
+        sum += (double)t->weight[i] * interpolate_wide(r, depth + 1, offset + t->index[i] * r->x->strides[d]);
+    return sum;
+}
+
+static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                   int thread) {
+    (void)phase, (void)thread;
+    const ln_resize_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    resize_run r = {.tables = call->state, .x = x, .data = b->inputs[0]};
+    bool wide = x->dtype == LINNET_F64 || x->dtype == LINNET_I32, is_float = ln_dtype_is_float(x->dtype);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t in = 0, out = 0, rest = item;
+        bool outside = false;
+        for (int d = y->rank - 1; d >= 0; d--) {
+            const ln_resize_axis *t = &r.tables->axis[d];
+            r.at[d] = rest % y->dims[d];
+            rest /= y->dims[d];
+            out += r.at[d] * y->strides[d];
+            in += t->taps == 0 ? r.at[d] * x->strides[d] : 0;
+            outside |= t->outside != NULL && t->outside[r.at[d]];
+        }
+        double value = outside ? a->extrapolation_value
+                       : wide  ? interpolate_wide(&r, 0, in)
+                               : (double)interpolate(&r, 0, in);
+        ln_store_f64(b->outputs[0], y->dtype, out, is_float ? value : nearbyint(value));
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_resize = {.name = "resize_reference",
+                                       .op = LN_OP_RESIZE,
+                                       .isa = LN_ISA_SCALAR,
+                                       .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+                                       .supports = reference_supports,
+                                       .configure = reference_configure,
+                                       .run = reference_run};

@@ -1,0 +1,76 @@
+/* softmax.c - shape rule and scalar reference of softmax and log-softmax along one axis. */
+/* Sums are kept in double for every dtype; the fast kernels in simd/softmax.inc.c compute in f32. */
+#include "core/kernel.h"
+
+#include <math.h>
+
+linnet_status ln_infer_softmax(const ln_infer *infer) {
+    const ln_softmax_attributes *a = infer->attributes;
+    const ln_tensor *x = &infer->inputs[0];
+    ln_tensor *y = &infer->outputs[0];
+    y->dtype = x->dtype;
+    y->rank = x->rank;
+    for (int i = 0; i < x->rank; i++)
+        y->dims[i] = x->dims[i];
+    if (x->rank >= 0 && ln_axis(a->axis, x->rank) < 0) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "axis is out of range");
+        ln_expected(infer->error, "from %d to %d", -x->rank, x->rank - 1);
+        return ln_got(infer->error, "%lld", (long long)a->axis);
+    }
+    return LINNET_OK;
+}
+
+static bool reference_supports(const ln_call *call) {
+    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype) &&
+           call->inputs[0].dtype == call->outputs[0].dtype;
+}
+
+static linnet_status reference_configure(ln_call *call) {
+    const ln_tensor *x = &call->inputs[0];
+    int64_t length = x->dims[ln_axis(((const ln_softmax_attributes *)call->attributes)->axis, x->rank)];
+    call->work[0] = length > 0 ? ln_count(x) / length : 0;
+    call->flops = (uint64_t)(5 * ln_count(x));
+    return LINNET_OK;
+}
+
+/* Offsets of the line number `item` of all lines along `axis`. */
+static void line_of(const ln_tensor *x, const ln_tensor *y, int axis, int64_t item, int64_t *in, int64_t *out) {
+    *in = *out = 0;
+    for (int i = x->rank - 1; i >= 0; i--) {
+        if (i == axis)
+            continue;
+        *in += item % x->dims[i] * x->strides[i];
+        *out += item % x->dims[i] * y->strides[i];
+        item /= x->dims[i];
+    }
+}
+
+static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                   int thread) {
+    (void)phase, (void)thread;
+    const ln_softmax_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    int axis = ln_axis(a->axis, x->rank), dtype = x->dtype;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t in, out, length = x->dims[axis], from = x->strides[axis], to = y->strides[axis];
+        line_of(x, y, axis, item, &in, &out);
+        double most = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < length; i++)
+            most = fmax(most, ln_load_f64(b->inputs[0], dtype, in + i * from));
+        for (int64_t i = 0; i < length; i++)
+            sum += exp(ln_load_f64(b->inputs[0], dtype, in + i * from) - most);
+        for (int64_t i = 0; i < length; i++) {
+            double v = ln_load_f64(b->inputs[0], dtype, in + i * from) - most;
+            ln_store_f64(b->outputs[0], dtype, out + i * to, a->log ? v - log(sum) : exp(v) / sum);
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_softmax = {.name = "softmax_reference",
+                                        .op = LN_OP_SOFTMAX,
+                                        .isa = LN_ISA_SCALAR,
+                                        .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+                                        .supports = reference_supports,
+                                        .configure = reference_configure,
+                                        .run = reference_run};
