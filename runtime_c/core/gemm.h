@@ -1,0 +1,112 @@
+/* gemm.h - what the matrix-product kernels of every ISA share: the micro-kernel interface, the table an ISA offers, and
+ * the blocking driver (ops/gemm_driver*.c) that turns matmul and conv calls into micro-kernel calls. */
+#ifndef LN_GEMM_H
+#define LN_GEMM_H
+
+#include "core/kernel.h"
+#include "ops/requant.h"
+
+#define LN_GEMM_MAX_ROWS 16
+
+/* Before a loop over registers: an array of accumulators stays in registers only when every index is a constant. */
+#if defined(__clang__)
+#define LN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define LN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LN_UNROLL
+#endif
+
+/* One tile: C[rows][columns] = init + sum over taps t and k < kc of A[t][row][k] * B[t][k][column].
+ * a: taps * rows pointers, tap by tap; from each, kc contiguous elements are read and not one more. b: one packed panel,
+ * [tap][k / depth][width][depth], 64-byte aligned, k padded with zeros to a multiple of depth. c: rows ldc elements apart;
+ * of each row only `columns` (1..width) are written. Indirection through row pointers is the method of Dukhan, "The
+ * Indirect Convolution Algorithm", 2019: the same kernel is a matrix product (taps = 1) and a convolution. */
+typedef struct ln_gemm_tile {
+    const void *const *a;
+    int64_t taps, kc;
+    const void *b;
+    void *c;
+    int64_t ldc;
+    int64_t columns;
+    const void *init;       /* `width` accumulators that every row begins with; a 64-byte aligned padded array */
+    const int32_t *row_sum; /* integers: added to every element of the row; NULL: none */
+    float low, high;        /* floats: clamp on store (NaN passes) */
+} ln_gemm_tile;
+
+typedef void (*ln_gemm_ukernel)(const ln_gemm_tile *tile);
+
+/* Elements of A to the kernel's own type: n elements, `stride` elements apart in src, of dtype src_dtype. */
+typedef void (*ln_gemm_convert)(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype);
+/* Sum of kc elements at each of taps * rows pointers, by row. */
+typedef void (*ln_gemm_row_sums)(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+/* One row of n sums (of c_dtype), columns from `channel` on, to the stored integers or f32 at y; equal to
+ * ln_requant_store. */
+typedef void (*ln_gemm_store_row)(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
+
+/* What one ISA offers for one kind of product. Panels are `width` columns wide, the last one half as wide when that is
+ * enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. */
+typedef struct ln_gemm_set {
+    uint8_t a_dtype;  /* what the kernel reads; other dtypes are converted on the way (gather) */
+    uint8_t b_dtype;  /* what panels hold: F32, I8, U8 */
+    uint8_t c_dtype;  /* F32, I32, I64 */
+    uint8_t rows, width, depth;
+    uint16_t takes;   /* bit per linnet_dtype of x (and a) that this set serves */
+    const ln_gemm_ukernel *full;
+    const ln_gemm_ukernel *half;
+    ln_gemm_convert convert;
+    ln_gemm_row_sums row_sums;   /* NULL for floats */
+    ln_gemm_store_row store_row; /* NULL for floats */
+} ln_gemm_set;
+
+/* Portable helpers, good for every ISA. */
+void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype);
+void ln_gemm_row_sums_i8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+void ln_gemm_row_sums_u8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+void ln_gemm_row_sums_i16(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
+
+void ln_gemm_store_row_any(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
+
+bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
+linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
+bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
+linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
+void ln_gemm_pack(const ln_call *call, void *packed);
+linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
+
+/* Every set of this architecture. */
+#define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol) extern const ln_gemm_set symbol;
+#if defined(__x86_64__) || defined(_M_X64)
+#include "kernels_x86/gemm_ukernels.inc"
+#elif defined(__aarch64__)
+#include "kernels_arm/gemm_ukernels.inc"
+#endif
+#undef LN_GEMM_UKERNEL
+
+/* Defines the dispatch objects ln_matmul_NAME and ln_conv_NAME over a table of sets; TEXT names dtype and tile. */
+#define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, ISA, SETS)                                                         \
+    static bool matmul_supports_##NAME(const ln_call *call) {                                                           \
+        return ln_gemm_matmul_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                 \
+    }                                                                                                                   \
+    static linnet_status matmul_configure_##NAME(ln_call *call) {                                                       \
+        return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
+    }                                                                                                                   \
+    static bool conv_supports_##NAME(const ln_call *call) {                                                             \
+        return ln_gemm_conv_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                   \
+    }                                                                                                                   \
+    static linnet_status conv_configure_##NAME(ln_call *call) {                                                         \
+        return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                  \
+    }                                                                                                                   \
+    const ln_kernel ln_matmul_##NAME = {MATMUL_TEXT,             LN_OP_MATMUL,            ISA,          LN_KERNEL_EPILOGUE, \
+                                        matmul_supports_##NAME, matmul_configure_##NAME, ln_gemm_pack, ln_gemm_run};    \
+    const ln_kernel ln_conv_##NAME = {CONV_TEXT,             LN_OP_CONV,            ISA,          LN_KERNEL_EPILOGUE,       \
+                                      conv_supports_##NAME, conv_configure_##NAME, ln_gemm_pack, ln_gemm_run};
+
+/* Expands M(r) for every row count up to the tile's. */
+#define LN_GEMM_ROWS_4(M) M(1) M(2) M(3) M(4)
+#define LN_GEMM_ROWS_6(M) LN_GEMM_ROWS_4(M) M(5) M(6)
+#define LN_GEMM_ROWS_8(M) LN_GEMM_ROWS_6(M) M(7) M(8)
+#define LN_GEMM_ROWS_12(M) LN_GEMM_ROWS_8(M) M(9) M(10) M(11) M(12)
+#define LN_GEMM_ROWS_14(M) LN_GEMM_ROWS_12(M) M(13) M(14)
+
+#endif

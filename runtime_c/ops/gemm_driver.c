@@ -1,0 +1,176 @@
+/* gemm_driver.c - runs a planned matrix product: blocks of rows, panels of columns, tiles; then the epilogue while hot.
+ * K is never cut: a panel streams from L2 at a few bytes a cycle, and sums never pass through memory. */
+#include "ops/gemm_driver.h"
+
+#include <string.h>
+
+void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype) {
+    for (int64_t i = 0; i < n; i++)
+        switch (dst_dtype) {
+        case LINNET_F32:
+            ((float *)dst)[i] = src_dtype == LINNET_F32   ? ((const float *)src)[i * stride]
+                                : src_dtype == LINNET_F16 ? ln_f16_to_f32(((const uint16_t *)src)[i * stride])
+                                                          : ln_bf16_to_f32(((const uint16_t *)src)[i * stride]);
+            break;
+        case LINNET_I16:
+            ((int16_t *)dst)[i] = src_dtype == LINNET_I16  ? ((const int16_t *)src)[i * stride]
+                                  : src_dtype == LINNET_I8 ? ((const int8_t *)src)[i * stride]
+                                                           : ((const uint8_t *)src)[i * stride];
+            break;
+        default: ((uint8_t *)dst)[i] = ((const uint8_t *)src)[i * stride];
+        }
+}
+
+#define ROW_SUMS(NAME, TYPE)                                                                                            \
+    void NAME(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {                            \
+        for (int64_t i = 0; i < rows; i++) {                                                                            \
+            int64_t sum = 0;                                                                                            \
+            for (int64_t t = 0; t < taps; t++) {                                                                        \
+                const TYPE *row = a[t * rows + i];                                                                      \
+                for (int64_t k = 0; k < kc; k++)                                                                        \
+                    sum += row[k];                                                                                      \
+            }                                                                                                           \
+            sums[i] = (int32_t)sum;                                                                                     \
+        }                                                                                                               \
+    }
+ROW_SUMS(ln_gemm_row_sums_i8, int8_t)
+ROW_SUMS(ln_gemm_row_sums_u8, uint8_t)
+ROW_SUMS(ln_gemm_row_sums_i16, int16_t)
+
+void ln_gemm_store_row_any(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y) {
+    for (int64_t i = 0; i < n; i++)
+        ln_requant_store(r, channel + i, r->wide ? ((const int64_t *)sums)[i] : ((const int32_t *)sums)[i], y, i);
+}
+
+void ln_gemm_pack(const ln_call *call, void *packed) {
+    const ln_gemm *g = call->state;
+    if (!g->b_constant)
+        return;
+    const void *source = call->inputs[g->b_operand].data;
+    const void *bias = g->bias_operand < 0 ? NULL : call->inputs[g->bias_operand].data;
+    for (int64_t matrix = 0; matrix < g->n_matrices; matrix++) {
+        for (int64_t panel = 0; panel < g->panels; panel++)
+            ln_gemm_pack_panel(g, source, matrix, panel, packed);
+        if (g->init_constant)
+            ln_gemm_make_init(g, source, bias, matrix, 0, g->init_width, (char *)packed + g->init_offset);
+    }
+}
+
+/* Phase 0, for operands that are not constant: item = one panel and its part of the init, or one matrix's init. */
+static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
+    const void *source = b->inputs[g->b_operand];
+    const void *bias = g->bias_operand < 0 ? NULL : b->inputs[g->bias_operand];
+    char *init = (char *)b->scratch + g->init_offset;
+    if (g->b_constant) {
+        ln_gemm_make_init(g, source, bias, item, 0, g->init_width, init);
+        return;
+    }
+    int64_t matrix = item / g->panels, panel = item % g->panels, width = g->set->width;
+    ln_gemm_pack_panel(g, source, matrix, panel, b->scratch);
+    ln_gemm_make_init(g, source, bias, matrix, panel * width, (panel + 1) * width, init);
+}
+
+/* One block of rows made ready for the micro-kernels. */
+typedef struct row_block {
+    int64_t product, first, count;
+    const void **rows;
+    int32_t *sums; /* already times -b_zero; NULL: not needed */
+} row_block;
+
+static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
+    const ln_gemm_product *p = &g->products[block->product];
+    const char *base = (const char *)b->inputs[g->a_operand] + p->a * (int64_t)ln_dtype_size(g->a_dtype);
+    block->rows = (const void **)(void *)scratch;
+    if (g->gather) {
+        char *copy = scratch + g->a_offset;
+        ln_gemm_gather(g, base, block->first, block->count, copy);
+        for (int64_t i = 0; i < block->count; i++)
+            block->rows[i] = copy + i * g->padded * (int64_t)ln_dtype_size(g->set->a_dtype);
+    } else {
+        ln_gemm_rows(g, base, block->first, block->count, block->rows);
+    }
+    block->sums = NULL;
+    if (g->b_zero == 0)
+        return;
+    block->sums = (int32_t *)(void *)(scratch + g->rows_offset);
+    for (int64_t tile = 0, done = 0; done < block->count; tile++) {
+        int64_t n = ln_gemm_tile_rows(block->count, g->set->rows, tile);
+        g->set->row_sums(block->rows + done * g->segments, g->segments, n, g->length, block->sums + done);
+        done += n;
+    }
+    for (int64_t i = 0; i < block->count; i++)
+        block->sums[i] = (int32_t)((uint32_t)block->sums[i] * (uint32_t)-g->b_zero);
+}
+
+static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
+                   int64_t columns, void *c, int64_t ldc) {
+    const ln_gemm_product *p = &g->products[block->product];
+    int64_t row = p->row + block->first, at = p->column + column;
+    int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
+    if (g->integer) {
+        int64_t y_size = (int64_t)ln_dtype_size(g->requant.output_dtype);
+        for (int64_t i = 0; i < block->count; i++) {
+            char *sums = (char *)c + i * ldc * c_size;
+            /* For an epilogue the f32 values take the place of the sums, which are never narrower. */
+            char *y = g->apply ? sums : (char *)b->outputs[0] + ((row + i) * g->ldc + at) * y_size;
+            g->set->store_row(&g->requant, at, sums, columns, y);
+        }
+    }
+    if (g->apply)
+        ln_epilogue_apply(call, b, row, block->count, at, columns, c, ldc * c_size / (int64_t)sizeof(float));
+}
+
+static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
+                    char *scratch) {
+    const ln_gemm_set *set = g->set;
+    const ln_gemm_product *p = &g->products[block->product];
+    int64_t columns = ln_min(g->n_block, g->n - column), c_size = (int64_t)ln_dtype_size(set->c_dtype);
+    const char *panels = (const char *)(g->b_constant ? b->packed : b->scratch) + p->matrix * g->matrix_bytes;
+    const char *init = (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset +
+                       p->matrix * g->init_width * c_size;
+    char *c = scratch + g->c_offset;
+    int64_t ldc = g->n_block;
+    if (g->direct) {
+        ldc = g->ldc;
+        c = (char *)b->outputs[0] + ((p->row + block->first) * ldc + p->column + column) * c_size;
+    }
+    ln_gemm_tile tile = {.taps = g->segments, .kc = g->length, .ldc = ldc, .low = g->low, .high = g->high};
+    for (int64_t at = column; at < column + columns; at += set->width) {
+        int64_t panel = at / set->width;
+        const ln_gemm_ukernel *kernels = ln_gemm_panel_width(g, panel) == set->width ? set->full : set->half;
+        tile.b = panels + panel * g->panel_bytes;
+        tile.init = init + at * c_size;
+        tile.columns = ln_min(set->width, g->n - at);
+        for (int64_t i = 0, done = 0; done < block->count; i++) {
+            int64_t n = ln_gemm_tile_rows(block->count, set->rows, i);
+            tile.a = block->rows + done * g->segments;
+            tile.c = c + (done * ldc + at - column) * c_size;
+            tile.row_sum = block->sums == NULL ? NULL : block->sums + done;
+            kernels[n](&tile);
+            done += n;
+        }
+    }
+    if (g->integer || g->apply)
+        finish(call, g, b, block, column, columns, c, ldc);
+}
+
+linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    const ln_gemm *g = call->state;
+    if (call->phases == 2 && phase == 0) {
+        for (int64_t item = begin; item < end; item++)
+            prepare(g, b, item);
+        return LINNET_OK;
+    }
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    row_block block = {.product = -1};
+    for (int64_t item = begin; item < end; item++) {
+        int64_t product = item / (g->m_blocks * g->n_blocks), rest = item % (g->m_blocks * g->n_blocks);
+        int64_t first = rest / g->n_blocks * g->m_block;
+        if (block.product != product || block.first != first) {
+            block = (row_block){product, first, ln_min(g->m_block, g->m - first), NULL, NULL};
+            make_rows(g, b, scratch, &block);
+        }
+        compute(call, g, b, &block, rest % g->n_blocks * g->n_block, scratch);
+    }
+    return LINNET_OK;
+}

@@ -1,0 +1,81 @@
+/* gemm_driver_matmul.c - matmul calls as products for the driver: batches, broadcasting, transposes, vectors.
+ * When b has no batch and the rows of a lie evenly, all batches are one tall product. */
+#include "ops/gemm_driver.h"
+#include "ops/matmul.h"
+
+static const ln_tensor *bias_of(const ln_call *call) {
+    return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? &call->inputs[2] : NULL;
+}
+
+bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n) {
+    const ln_matmul_attributes *attributes = call->attributes;
+    const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
+    if (ln_count(a) <= 0 || ln_count(b) <= 0 || !ln_is_dense(call->inner) || !ln_is_dense(y))
+        return false;
+    /* The epilogue's columns are the result's last axis, which here is M. */
+    if (b->rank == 1 && (call->epilogue != NULL || (ln_dtype_is_float(y->dtype) && y->dtype != LINNET_F32)))
+        return false;
+    ln_matmul_view v;
+    ln_matmul_view_of(call, &v);
+    return ln_gemm_find_set(sets, n, a, b, bias_of(call), call->inner, v.b_axis, v.n, (int)attributes->requant) != NULL;
+}
+
+static bool one_tall_product(const ln_matmul_view *v) {
+    int64_t expected = v->m * v->a_row;
+    for (int d = v->n_batch - 1; d >= 0; d--) {
+        if (v->batch_dims[d] == 1)
+            continue;
+        if (v->b_batch[d] != 0 || v->a_batch[d] != expected)
+            return false;
+        expected *= v->batch_dims[d];
+    }
+    return true;
+}
+
+/* Which B product number i multiplies by: its index among the batch dimensions that b has. */
+static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
+    int64_t matrix = 0, weight = 1;
+    for (int d = v->n_batch - 1; d >= 0; d--) {
+        int64_t at = i % v->batch_dims[d];
+        i /= v->batch_dims[d];
+        if (v->b_batch[d] != 0)
+            matrix += at * weight, weight *= v->batch_dims[d];
+    }
+    return matrix;
+}
+
+linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n) {
+    const ln_matmul_attributes *attributes = call->attributes;
+    const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *bias = bias_of(call);
+    ln_matmul_view v;
+    ln_matmul_view_of(call, &v);
+    ln_gemm *g = call->state = ln_call_state(call, sizeof *g);
+    if (g == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    bool tall = one_tall_product(&v);
+    g->set = ln_gemm_find_set(sets, n, a, b, bias, call->inner, v.b_axis, v.n, (int)attributes->requant);
+    g->m = tall ? v.m * v.batch : v.m, g->n = v.n, g->taps = 1, g->kc = v.k;
+    /* A vector for a has no row stride; as the rows of one tall product its batches have. */
+    g->plain = true, g->a_row = v.a_row;
+    g->a_operand = 0, g->a_dtype = a->dtype, g->a_k = v.k == 1 ? 1 : v.a_column;
+    g->b_operand = 1, g->b_n = v.b_column, g->b_c = v.b_row;
+    g->bias_operand = bias != NULL ? 2 : -1;
+    g->bias_n = bias != NULL && bias->dims[0] > 1 ? bias->strides[0] : 0;
+    g->ldc = v.n;
+    g->n_products = tall ? 1 : v.batch;
+    g->n_matrices = tall ? 1 : matrix_of(&v, v.batch - 1) + 1;
+    ln_gemm_product *products = ln_call_state(call, (size_t)g->n_products * sizeof *products);
+    int64_t *offsets = ln_call_state(call, (size_t)g->n_matrices * sizeof *offsets);
+    if (products == NULL || offsets == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    for (int64_t i = 0; i < g->n_products; i++) {
+        int64_t y_offset, b_offset;
+        ln_gemm_product *p = &products[i];
+        ln_matmul_offsets(&v, i, &p->a, &b_offset, &y_offset);
+        p->matrix = matrix_of(&v, i);
+        p->row = i * v.m;
+        offsets[p->matrix] = b_offset;
+    }
+    g->products = products, g->matrix_offset = offsets;
+    return ln_gemm_plan(call, g, b, v.b_axis, v.n, (int)attributes->requant);
+}

@@ -1,0 +1,87 @@
+/* gemm_driver_pack.c - rearranges B into panels and prepares what accumulators begin with.
+ * The same code packs constants at plan time and, as phase 0, what is known only while running. */
+#include "ops/gemm_driver.h"
+
+#include <string.h>
+
+static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
+    return g->segments == 1 ? tap * g->kc + c : tap * g->padded + c;
+}
+
+static void pack_f32(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width, float *out) {
+    size_t size = ln_dtype_size(g->b_dtype);
+    for (int64_t tap = 0; tap < g->taps; tap++)
+        for (int64_t c = 0; c < g->kc; c++) {
+            float *row = out + panel_k(g, tap, c) * width;
+            int64_t at = first * g->b_n + tap * g->b_tap + c * g->b_c;
+            if (g->b_dtype == LINNET_F32 && g->b_n == 1)
+                memcpy(row, source + at * (int64_t)size, (size_t)columns * sizeof(float));
+            else if (g->b_dtype == LINNET_F32)
+                for (int64_t n = 0; n < columns; n++)
+                    row[n] = ((const float *)(const void *)source)[at + n * g->b_n];
+            else
+                for (int64_t n = 0; n < columns; n++)
+                    row[n] = (float)ln_load_f64(source, g->b_dtype, at + n * g->b_n);
+            for (int64_t n = columns; n < width; n++)
+                row[n] = 0;
+        }
+}
+
+/* Bytes: i8 and u8 differ only in what b_shift makes of them. Columns past the end and k past the end are 0. */
+static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width,
+                       uint8_t *out) {
+    int64_t depth = g->set->depth;
+    memset(out, 0, (size_t)(g->segments * g->padded * width));
+    for (int64_t n = 0; n < columns; n++)
+        for (int64_t tap = 0; tap < g->taps; tap++) {
+            const uint8_t *from = source + (first + n) * g->b_n + tap * g->b_tap;
+            for (int64_t c = 0; c < g->kc; c++) {
+                int64_t k = panel_k(g, tap, c);
+                out[(k / depth * width + n) * depth + k % depth] = (uint8_t)(from[c * g->b_c] + g->b_shift);
+            }
+        }
+}
+
+void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels) {
+    char *out = (char *)panels + matrix * g->matrix_bytes + panel * g->panel_bytes;
+    const char *from = (const char *)source + g->matrix_offset[matrix] * (int64_t)ln_dtype_size(g->b_dtype);
+    int64_t first = panel * g->set->width, width = ln_gemm_panel_width(g, panel);
+    int64_t columns = ln_min(width, g->n - first);
+    if (g->integer)
+        pack_bytes(g, (const uint8_t *)from, first, columns, width, (uint8_t *)out);
+    else
+        pack_f32(g, from, first, columns, width, (float *)(void *)out);
+}
+
+/* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a): all but the first and the last term
+ * depend on the column only. */
+static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
+    const uint8_t *from = source + g->matrix_offset[matrix] + n * g->b_n;
+    int64_t sum = 0;
+    for (int64_t tap = 0; tap < g->taps; tap++)
+        for (int64_t c = 0; c < g->kc; c++) {
+            uint8_t v = from[tap * g->b_tap + c * g->b_c];
+            sum += (g->b_dtype == LINNET_I8 ? (int8_t)v : (int)v) + g->b_shift;
+        }
+    int64_t x_zero = g->requant.x_zero;
+    return g->taps * g->kc * x_zero * g->b_zero - x_zero * sum;
+}
+
+void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
+                       int64_t last, void *init) {
+    for (int64_t n = first; n < last; n++) {
+        int64_t at = matrix * g->init_width + n, bias_at = matrix * g->bias_matrix + n * g->bias_n;
+        bool inside = n < g->n;
+        if (!g->integer) {
+            ((float *)init)[at] = inside && bias != NULL ? (float)ln_load_f64(bias, g->bias_dtype, bias_at) : 0;
+            continue;
+        }
+        int64_t v = inside ? integer_init(g, source, matrix, n) : 0;
+        if (inside && bias != NULL)
+            v += ln_load_i64(bias, g->bias_dtype, bias_at);
+        if (g->set->c_dtype == LINNET_I64)
+            ((int64_t *)init)[at] = v;
+        else
+            ((int32_t *)init)[at] = (int32_t)(uint32_t)v; /* 32-bit sums wrap */
+    }
+}

@@ -1,0 +1,179 @@
+/* gemm_driver_plan.c - chooses the set of micro-kernels, the layout of panels and the blocks of a matrix product.
+ * Choices depend on shapes, the ISA's tile and the number of threads only, and results on none of them. */
+#include "ops/gemm_driver.h"
+
+#include <string.h>
+
+enum {
+    BLOCK_A_BYTES = 192 << 10, /* rows of A that stay in L2 while panels pass */
+    BLOCK_C_BYTES = 96 << 10,  /* a result block that waits for its epilogue */
+    ITEM_MACS = 50000,         /* work below which cutting costs more than it gives */
+    ITEMS_PER_THREAD = 4
+};
+
+static bool is_float(int dtype) { return dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16; }
+
+static bool uniform_zero(const ln_quant *q) {
+    for (uint32_t i = 1; q->zero != NULL && i < q->count; i++)
+        if (q->zero[i] != q->zero[0])
+            return false;
+    return true;
+}
+
+const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const ln_tensor *a, const ln_tensor *b,
+                                    const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels,
+                                    int mode) {
+    const ln_gemm_set *set = NULL;
+    for (int i = 0; i < n && set == NULL; i++)
+        if (sets[i]->takes >> a->dtype & 1)
+            set = sets[i];
+    if (set == NULL)
+        return NULL;
+    if (set->c_dtype == LINNET_F32) {
+        bool bias_ok = bias == NULL || bias->dtype == LINNET_NONE || is_float(bias->dtype);
+        return is_float(b->dtype) && is_float(inner->dtype) && bias_ok ? set : NULL;
+    }
+    bool b_ok = b->dtype == LINNET_I8 || (b->dtype == LINNET_U8 && set->c_dtype == LINNET_I32);
+    if (!b_ok || !ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant))
+        return NULL;
+    /* Row sums are 32-bit. */
+    if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0)
+        return NULL;
+    return set;
+}
+
+bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
+    if (ldc == columns)
+        return true;
+    /* ln_epilogue_apply stores dense rows only. */
+    bool integer = !ln_dtype_is_float(call->inputs[0].dtype);
+    return integer ? call->epilogue == NULL
+                   : call->outputs[0].dtype == LINNET_F32 && (call->epilogue == NULL || call->epilogue->clamp_only);
+}
+
+static void plan_store(const ln_call *call, ln_gemm *g) {
+    const ln_epilogue *e = call->epilogue;
+    bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
+    g->low = -INFINITY, g->high = INFINITY;
+    if (g->integer) {
+        g->apply = e != NULL;
+        return;
+    }
+    if (clamp && to_f32)
+        g->low = e->low, g->high = e->high;
+    /* A map with operands of its own may have one of them in the output's memory: it waits in scratch. */
+    g->direct = to_f32 && (e == NULL || clamp || call->n_extra == 0);
+    g->apply = !to_f32 || (e != NULL && !clamp);
+}
+
+static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels,
+                                  int mode) {
+    linnet_status status =
+        ln_requant_prepare(call, &call->inputs[g->a_operand], w, w_axis, call->inner, channels, mode, &g->requant);
+    if (status != LINNET_OK)
+        return status;
+    if (g->set->b_dtype == LINNET_U8)
+        g->b_shift = g->b_dtype == LINNET_I8 ? 128 : 0;
+    else
+        g->b_shift = g->b_dtype == LINNET_U8 ? -128 : 0;
+    g->b_zero = (w->quant->zero == NULL ? 0 : w->quant->zero[0]) + g->b_shift;
+    return LINNET_OK;
+}
+
+static void plan_blocks(const ln_call *call, ln_gemm *g) {
+    int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
+    int64_t row_bytes = g->gather ? g->padded * (int64_t)ln_dtype_size(g->set->a_dtype)
+                                  : g->kc * (int64_t)ln_dtype_size(g->a_dtype) * (g->taps > 1 ? 3 : 1);
+    int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
+    mb = ln_min(mb, 1024);
+    if (!g->direct) {
+        nb = ln_min(nb, ln_max(BLOCK_C_BYTES / (4 * rows * c_size) / width, 1) * width);
+        mb = ln_min(mb, ln_max(BLOCK_C_BYTES / (nb * c_size), rows));
+    }
+    mb = mb / rows * rows;
+    int64_t blocks = ln_ceil_div(g->m, mb);
+    mb = (int64_t)ln_round_up((size_t)ln_ceil_div(g->m, blocks), (size_t)rows);
+    int64_t macs = g->n_products * g->m * g->n * g->taps * g->kc;
+    int64_t target = call->threads <= 1 ? 1 : ln_min(ITEMS_PER_THREAD * call->threads, macs / ITEM_MACS);
+    while (g->n_products * ln_ceil_div(g->m, mb) * ln_ceil_div(g->n, nb) < target) {
+        int64_t tiles = ln_ceil_div(ln_min(mb, g->m), rows), panels = nb / width;
+        if (tiles <= 1 && panels <= 1)
+            break;
+        if (tiles >= panels)
+            mb = ln_ceil_div(tiles, 2) * rows;
+        else
+            nb = ln_ceil_div(panels, 2) * width;
+    }
+    g->m_block = ln_min(mb, g->m), g->n_block = nb;
+    g->m_blocks = ln_ceil_div(g->m, g->m_block), g->n_blocks = ln_ceil_div(g->n, nb);
+}
+
+/* The padding of a convolution, kc zero points of the type that rows are read in. */
+static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
+    if (g->plain)
+        return LINNET_OK;
+    int dtype = g->gather ? g->set->a_dtype : g->a_dtype;
+    void *padding = ln_call_state(call, (size_t)g->kc * ln_dtype_size(dtype));
+    if (padding == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    if (g->integer)
+        for (int64_t i = 0; i < g->kc; i++)
+            ln_store_i64(padding, dtype, i, g->requant.x_zero);
+    g->padding = padding;
+    return LINNET_OK;
+}
+
+linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode) {
+    const ln_gemm_set *set = g->set;
+    g->integer = set->c_dtype != LINNET_F32;
+    g->b_dtype = w->dtype;
+    g->b_constant = w->data != NULL;
+    g->init_constant = g->b_constant && (g->bias_operand < 0 || call->inputs[g->bias_operand].data != NULL);
+    g->bias_dtype = g->bias_operand < 0 ? LINNET_NONE : call->inputs[g->bias_operand].dtype;
+    linnet_status status = g->integer ? plan_integer(call, g, w, w_axis, channels, mode) : LINNET_OK;
+    if (status != LINNET_OK)
+        return status;
+    /* Short taps would leave the kernel's loop half empty. */
+    int64_t depth = set->depth;
+    g->gather = g->a_dtype != set->a_dtype || g->a_k != 1 || (g->taps > 1 && (g->kc < 8 * depth && g->kc % (8 * depth) != 0));
+    g->segments = g->gather ? 1 : g->taps;
+    int64_t k = g->gather ? g->taps * g->kc : g->kc;
+    g->padded = (int64_t)ln_round_up((size_t)k, (size_t)depth);
+    g->length = g->gather ? g->padded : k;
+    int64_t column_bytes = g->segments * g->padded * (int64_t)ln_dtype_size(set->b_dtype);
+    g->panels = ln_ceil_div(g->n, set->width);
+    g->panel_bytes = column_bytes * set->width;
+    int64_t last = ln_gemm_panel_width(g, g->panels - 1) * column_bytes;
+    g->matrix_bytes = (int64_t)ln_round_up((size_t)((g->panels - 1) * g->panel_bytes + last), LN_ALIGNMENT);
+    g->init_width = (int64_t)ln_round_up((size_t)(g->panels * set->width), 16);
+    plan_store(call, g);
+    status = plan_padding(call, g);
+    if (status != LINNET_OK)
+        return status;
+    plan_blocks(call, g);
+
+    size_t matrices = (size_t)(g->n_matrices * g->matrix_bytes), c_size = ln_dtype_size(set->c_dtype);
+    size_t init = ln_round_up((size_t)(g->n_matrices * g->init_width) * c_size, LN_ALIGNMENT);
+    g->init_offset = g->b_constant == g->init_constant ? matrices : 0;
+    call->packed_bytes = (g->b_constant ? matrices : 0) + (g->init_constant ? init : 0);
+    call->scratch_bytes = (g->b_constant ? 0 : matrices) + (g->init_constant ? 0 : init);
+    size_t at = ln_round_up((size_t)(g->m_block * g->segments) * sizeof(void *), LN_ALIGNMENT);
+    g->rows_offset = at;
+    if (g->b_zero != 0)
+        at += ln_round_up((size_t)g->m_block * sizeof(int32_t), LN_ALIGNMENT);
+    g->a_offset = at;
+    if (g->gather)
+        at += ln_round_up((size_t)(g->m_block * g->padded) * ln_dtype_size(set->a_dtype), LN_ALIGNMENT);
+    g->c_offset = at;
+    if (!g->direct)
+        at += (size_t)(g->m_block * g->n_block) * c_size;
+    call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);
+    int64_t item_macs = g->m_block * g->n_block * g->taps * g->kc;
+    int64_t items = g->n_products * g->m_blocks * g->n_blocks;
+    call->phases = g->init_constant ? 1 : 2;
+    call->work[0] = g->b_constant ? g->n_matrices : g->n_matrices * g->panels;
+    call->work[g->init_constant ? 0 : 1] = items;
+    call->grain = ln_max(1, 2 * ITEM_MACS / ln_max(item_macs, 1));
+    call->flops = 2 * (uint64_t)(g->n_products * g->m * g->n) * (uint64_t)(g->taps * g->kc);
+    return LINNET_OK;
+}
