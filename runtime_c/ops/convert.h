@@ -78,7 +78,7 @@ static inline void ln_convert_element(void *to, int to_dtype, int64_t to_index, 
     if (to_dtype == LINNET_F32)
         ((float *)to)[to_index] = (float)v; /* straight from the integer: rounded once */
     else if (ln_dtype_is_float(to_dtype))
-        ln_store_float(to, to_dtype, to_index, (double)v);
+        ln_store_i64(to, to_dtype, to_index, v);
     else
         ln_store_wrapped(to, to_dtype, to_index, v);
 }
