@@ -1,0 +1,46 @@
+"""ONNX models into linnet graphs: `from_onnx`.
+Loading, the walk over the graph, the rules per op, and the rewrites that follow are one module each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from linnet.converters.onnx import loader
+from linnet.converters.onnx.importer import Importer
+from linnet.converters.onnx.problems import ConversionError, Problem
+from linnet.graph import Graph
+
+__all__ = ["ConversionError", "Problem", "from_onnx"]
+
+
+def from_onnx(
+    model: str | Path | onnx.ModelProto,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    optimize: bool = True,
+) -> Graph:
+    """Converts an ONNX model (opset 7 to 28) into a graph with the signature "infer", named as the model's values are.
+
+    input_shapes: {input name: shape} fixes dimensions that the model leaves open. optimize: False keeps one runtime node
+    per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`, whose
+    `.problems` lists everything that stands in the way, when the model cannot be converted.
+    """
+    folder = None
+    if not isinstance(model, onnx.ModelProto):
+        model, folder = loader.load(model)
+    importer = Importer(model, folder)
+    graph = importer.convert_model(input_shapes)
+    if importer.problems:
+        raise ConversionError(importer.problems)
+    graph.metadata["source"] = "onnx"
+    for key, value in (("producer", model.producer_name), ("model", model.graph.name)):
+        if value:
+            graph.metadata[key] = value
+    for entry in model.metadata_props:
+        graph.metadata.setdefault(f"onnx.{entry.key}", entry.value)
+    if optimize:
+        from linnet.converters.onnx.rewrite import rewrite
+
+        rewrite(graph)
+    return graph

@@ -1,0 +1,526 @@
+"""Walks an ONNX graph in order and runs the rule of every node; collects all problems instead of stopping at the first.
+A node that fails gives placeholders of the right shape, as far as ONNX's own inference knows it, so the rest is checked too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import onnx
+from linnet.converters.onnx import rules
+from linnet.converters.onnx.loader import array_from
+from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name
+from linnet.converters.onnx.problems import Problem, Unsupported
+from linnet.converters.onnx.registry import NEWEST_OPSET, find
+from linnet.errors import GraphError
+from linnet.graph import Dim, Function, Graph, Tensor
+from onnx import FunctionProto, NodeProto, TypeProto, defs
+
+MAIN = ("", "ai.onnx")
+OLDEST_OPSET = 7
+MAX_DEPTH = 32  # of functions inside functions
+
+
+class Scope:
+    """Names of values in a graph, a branch or a function body; names of an outer graph are seen through `parent`."""
+
+    def __init__(self, opsets: Mapping[str, int], parent: Scope | None = None) -> None:
+        self.opsets = dict(opsets)
+        self.parent = parent
+        self.values: dict[str, Tensor | None] = {}
+        self.initializers: dict[str, onnx.TensorProto] = {}
+
+    def opset(self, domain: str) -> int:
+        return self.opsets.get("" if domain in MAIN else domain, 0)
+
+
+def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
+    return {("" if o.domain in MAIN else o.domain): o.version for o in imports}
+
+
+def label(node: NodeProto) -> str:
+    """The node's name, or its first output when it has none."""
+    return node.name or next((o for o in node.output if o), "")
+
+
+class Importer:
+    """One conversion: the graph being made and the problems found."""
+
+    def __init__(self, model: onnx.ModelProto, folder: str | None) -> None:
+        self.model, self.folder = model, folder
+        self.graph = Graph()
+        self.function: Function = self.graph.function("main")
+        self.problems: list[Problem] = []
+        self.tainted: set[int] = set()  # ids of tensors that a failed node, or one after it, should have made
+        self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
+        self.functions: dict[tuple[str, str], FunctionProto] = {
+            (f.domain, f.name): f for f in model.functions
+        }
+        self.types: dict[str, TypeProto] | None = None
+        self.depth = 0
+
+    # -- problems
+
+    def problem(self, node: NodeProto | None, reason: str, hint: str = "", name: str = "") -> None:
+        found = Problem(
+            node=label(node) if node is not None else name,
+            op=node.op_type if node is not None else "",
+            reason=reason,
+            hint=hint,
+        )
+        if found not in self.problems:
+            self.problems.append(found)
+
+    # -- values
+
+    def resolve(self, scope: Scope, name: str) -> Tensor | None:
+        """The tensor of a name, making constants of initializers at their first use. Raises KeyError."""
+        at: Scope | None = scope
+        while at is not None:
+            if name in at.values:
+                return at.values[name]
+            if name in at.initializers:
+                data, dtype = array_from(at.initializers[name], self.folder)
+                at.values[name] = self.function.constant(data, name=name, dtype=dtype)
+                return at.values[name]
+            at = at.parent
+        raise KeyError(name)
+
+    def inputs_of(self, scope: Scope, node: NodeProto) -> list[Tensor | None]:
+        """The node's operands; what cannot be had is a problem and becomes a tainted placeholder."""
+        operands: list[Tensor | None] = []
+        for name in node.input:
+            if not name:
+                operands.append(None)
+                continue
+            try:
+                operands.append(self.resolve(scope, name))
+            except KeyError:
+                hint = "the model is damaged: export it again (a missing initializer, input or node)"
+                self.problem(node, f"reads {name!r}, which no input, initializer or node gives", hint)
+                operands.append(self.placeholder(name))
+            except Unsupported as error:
+                self.problem(node, error.reason, error.hint)
+                operands.append(self.placeholder(name))
+        return operands
+
+    def placeholder(self, name: str) -> Tensor:
+        """A tensor that stands for one that could not be made, with what ONNX's inference says of its shape."""
+        if self.types is None:
+            self.types = {}
+            try:
+                inferred = onnx.shape_inference.infer_shapes(self.model)
+                for info in (*inferred.graph.value_info, *inferred.graph.output):
+                    self.types[info.name] = info.type
+            except Exception:  # it is only a help: a broken model stays without
+                pass
+        dtype, shape = "f32", None
+        if name in self.types and self.types[name].HasField("tensor_type"):
+            kind = self.types[name].tensor_type
+            dtype = DTYPES.get(kind.elem_type, "f32")
+            shape = dims_of(kind)
+        tensor = self.function.tensor(name or "missing", dtype, shape)
+        self.tainted.add(id(tensor))
+        self.keep.append(tensor)
+        return tensor
+
+    # -- nodes
+
+    def run(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
+        """Converts nodes, in an order in which every value is made before it is read."""
+        for node in self.ordered(nodes):
+            self.convert(node, scope)
+
+    def ordered(self, nodes: Sequence[NodeProto]) -> list[NodeProto]:
+        """Topological order, stable; nodes on a cycle are problems and left out."""
+        maker: dict[str, int] = {}
+        for index, node in enumerate(nodes):
+            for name in node.output:
+                if name and name in maker:
+                    self.problem(
+                        node,
+                        f"makes {name!r}, which another node makes too",
+                        "give every value a name of its own",
+                    )
+                elif name:
+                    maker[name] = index
+        waits = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
+        if all(not w or max(w) < i for i, w in enumerate(waits)):
+            return list(nodes)
+        users: dict[int, list[int]] = {}
+        for index, wait in enumerate(waits):
+            for other in wait:
+                users.setdefault(other, []).append(index)
+        left = [len(w) for w in waits]
+        ready = [i for i, n in enumerate(left) if n == 0]
+        order: list[int] = []
+        for index in ready:  # grows while it is walked
+            order.append(index)
+            for user in users.get(index, ()):
+                left[user] -= 1
+                if left[user] == 0:
+                    ready.append(user)
+        for index in sorted(set(range(len(nodes))) - set(order)):
+            self.problem(
+                nodes[index],
+                "is part of, or waits for, a cycle",
+                "ONNX graphs are acyclic: export the model again",
+            )
+        return [nodes[i] for i in order]
+
+    def convert(self, node: NodeProto, scope: Scope) -> None:
+        """Runs one node's rule and enters its outputs into the scope."""
+        operands = self.inputs_of(scope, node)
+        tainted = any(t is not None and id(t) in self.tainted for t in operands)
+        before = len(self.function.nodes)
+        outer = self.function.source
+        if not self.depth:
+            self.function.source = f"{node.op_type}:{label(node)}"
+        results: list[Tensor | None] | None = None
+        try:
+            results = self.lower(node, scope, operands)
+        except Unsupported as error:
+            self.problem(node, error.reason, error.hint)
+        except GraphError as error:
+            if not tainted:
+                self.problem(node, str(error), "check the node's operands and attributes")
+        except (TypeError, ValueError, IndexError, KeyError, AssertionError) as error:
+            # The rules read attributes and constants of a file that nobody checked; what they stumble over is its fault.
+            if not tainted:
+                self.problem(
+                    node,
+                    f"its operands or attributes are malformed ({type(error).__name__}: {error})",
+                    "export the model again",
+                )
+        finally:
+            self.function.source = outer
+        if results is None:
+            del self.function.nodes[before:]
+            results = [self.placeholder(name) for name in node.output]
+        elif tainted:
+            self.tainted.update(id(t) for t in results if t is not None and t.data is None)
+            self.keep += [t for t in results if t is not None]
+        fresh = {id(t) for made in self.function.nodes[before:] for t in made.outputs}
+        for name, tensor in zip(node.output, results, strict=False):
+            if not name:
+                continue
+            if tensor is not None and id(tensor) in fresh and not self.depth and name != tensor.name:
+                tensor.name = self.function.unique(name)
+                fresh.discard(id(tensor))
+            scope.values[name] = tensor
+        for name in node.output[len(results) :]:
+            if name:
+                self.problem(node, f"output {name!r} is not supported", "remove it if nothing needs it")
+                scope.values[name] = self.placeholder(name)
+
+    def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Tensor | None]) -> list[Tensor | None]:
+        """The outputs of one node by its rule, a function of the model, or its ONNX function body."""
+        domain = "" if node.domain in MAIN else node.domain
+        if (node.domain, node.op_type) in self.functions:
+            return self.call(self.functions[node.domain, node.op_type], node, operands)
+        opset = scope.opset(domain)
+        if domain or not defs.has(node.op_type, domain):
+            where = f"of domain {domain!r}" if domain else f"of opset {opset}"
+            raise Unsupported(
+                f"there is no rule for op {node.op_type!r} {where}",
+                "replace it by standard ONNX ops, or write a rule (CONTRIBUTING.md)",
+            )
+        if opset == 0:
+            raise Unsupported("the model does not say its opset", "add an opset import for domain ''")
+        try:
+            schema = defs.get_schema(node.op_type, opset, domain)
+        except defs.SchemaError:
+            raise Unsupported(
+                f"opset {opset} has no op {node.op_type!r}", "export the model with a newer opset"
+            ) from None
+        unknown = [
+            a.name for a in node.attribute if a.name not in schema.attributes and a.name != "consumed_inputs"
+        ]
+        if unknown:
+            raise Unsupported(
+                f"attribute {unknown[0]!r} is not one of {node.op_type} at opset {opset}", "remove it"
+            )
+        missing = [
+            n
+            for n, a in schema.attributes.items()
+            if a.required and n not in {a.name for a in node.attribute}
+        ]
+        if missing:
+            raise Unsupported(f"required attribute {missing[0]!r} is missing", "export the model again")
+        if len(operands) < schema.min_input or len(operands) > schema.max_input:
+            raise Unsupported(
+                f"has {len(operands)} inputs; {node.op_type} takes {schema.min_input} to {schema.max_input}",
+                "export the model again",
+            )
+        operation = Operation(self, scope, node, operands, opset, schema)
+        function = find(node.op_type, opset)
+        if function is None:
+            return list(self.expand(operation))
+        result = function(operation)
+        unread = operation.unread()
+        if unread:
+            raise Unsupported(
+                f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it"
+            )
+        return [result] if isinstance(result, Tensor) or result is None else list(result)
+
+    # -- functions and branches
+
+    def expand(self, operation: Operation) -> Sequence[Tensor | None]:
+        """Lowers a node through the function body of its ONNX schema. Raises Unsupported when it has none."""
+        node, schema, opset = operation.node, operation._schema, operation.opset
+        body = FunctionProto()
+        if schema.has_function:
+            body.ParseFromString(
+                pick(schema.get_function_with_opset_version, schema.function_opset_versions, opset)
+            )
+        elif schema.has_context_dependent_function:
+            types = [type_of(t) for t in operation.inputs]
+            versions = schema.context_dependent_function_opset_versions
+            version = max((v for v in versions if v <= opset), default=min(versions))
+            text = schema.get_context_dependent_function_with_opset_version(
+                version, node.SerializeToString(), types
+            )
+            if text:
+                body.ParseFromString(text)
+        if not body.node:
+            raise Unsupported(
+                f"there is no rule for op {node.op_type!r}",
+                "replace it by other ONNX ops, or write a rule (CONTRIBUTING.md)",
+            )
+        return self.call(body, node, operation.inputs, schema)
+
+    def call(
+        self, body: FunctionProto, node: NodeProto, operands: Sequence[Tensor | None], schema: Any = None
+    ) -> list[Tensor | None]:
+        """Inlines a function: its body with the node's operands and attributes."""
+        if self.depth >= MAX_DEPTH:
+            raise Unsupported(
+                f"functions are nested deeper than {MAX_DEPTH}", "a function must not call itself"
+            )
+        given = {a.name: a for a in node.attribute}
+        for default in body.attribute_proto:
+            given.setdefault(default.name, default)
+        if schema is not None:
+            for name, attribute in schema.attributes.items():
+                if attribute.default_value.name:
+                    given.setdefault(name, attribute.default_value)
+        scope = Scope(opsets_of(body.opset_import))
+        for index, name in enumerate(body.input):
+            scope.values[name] = operands[index] if index < len(operands) else None
+        nodes = [substituted(inner, given) for inner in body.node]
+        found = len(self.problems)
+        self.depth += 1
+        try:
+            self.run(nodes, scope)
+        finally:
+            self.depth -= 1
+        if len(self.problems) > found:  # reported as one problem of the node that the user knows
+            inside = self.problems[found:]
+            del self.problems[found:]
+            raise Unsupported(f"its function body needs {inside[0].op}: {inside[0].reason}", inside[0].hint)
+        return [self.resolve(scope, name) if name else None for name in body.output]
+
+    def branch(self, graph: onnx.GraphProto, scope: Scope) -> list[Tensor | None]:
+        """Inlines a subgraph without inputs, as the branch of an If whose condition is known."""
+        inner = Scope(scope.opsets, scope)
+        inner.initializers = {t.name: t for t in graph.initializer}
+        self.run(graph.node, inner)
+        return [self.resolve(inner, output.name) for output in graph.output]
+
+    # -- the whole model
+
+    def convert_model(self, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
+        """The graph with its signature "infer". Problems are left in `problems`."""
+        rules.load()
+        scope = Scope(opsets_of(self.model.opset_import))
+        opset = scope.opset("")
+        if not OLDEST_OPSET <= opset <= NEWEST_OPSET and opset:
+            hint = (
+                "convert it with onnx.version_converter"
+                if opset < OLDEST_OPSET
+                else "export it with an older opset"
+            )
+            self.problem(
+                None,
+                f"the model has opset {opset}; linnet reads {OLDEST_OPSET} to {NEWEST_OPSET}",
+                hint,
+                "model",
+            )
+        graph = self.model.graph
+        scope.initializers = {t.name: t for t in graph.initializer}
+        if graph.sparse_initializer:
+            self.problem(
+                None,
+                "sparse initializers are not supported",
+                "store them dense",
+                graph.sparse_initializer[0].values.name,
+            )
+        self.declare_inputs(graph, scope, dict(input_shapes or {}))
+        self.run(graph.node, scope)
+        self.declare_outputs(graph, scope)
+        return self.graph
+
+    def declare_inputs(self, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Sequence[int]]) -> None:
+        inputs = [i for i in graph.input if i.name not in scope.initializers]
+        known = {i.name for i in inputs}
+        for name in shapes:
+            if name not in known:
+                self.problem(
+                    None,
+                    f"input_shapes names {name!r}, which is no input",
+                    f"the inputs are {', '.join(known)}",
+                    name,
+                )
+        symbols: dict[str, int] = {}
+        declared: list[tuple[str, str, tuple[Dim, ...] | None]] = []
+        for info in inputs:
+            shape: tuple[Dim, ...] | None = None
+            dtype = "f32"
+            if not info.type.HasField("tensor_type"):
+                self.problem(
+                    None, "the input is no tensor (a sequence, map or optional)", "give tensors", info.name
+                )
+            else:
+                try:
+                    dtype = dtype_name(info.type.tensor_type.elem_type)
+                except Unsupported as error:
+                    self.problem(None, f"the input cannot be: {error.reason}", error.hint, info.name)
+                shape = dims_of(info.type.tensor_type)
+            wanted = shapes.get(info.name)
+            if wanted is not None:
+                shape = self.fixed(info.name, shape, tuple(int(d) for d in wanted), symbols)
+            if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
+                self.problem(
+                    None,
+                    f"the input has a negative dimension: {list(shape)}",
+                    "make it positive or symbolic",
+                    info.name,
+                )
+                shape = tuple(None if isinstance(d, int) and d < 0 else d for d in shape)
+            declared.append((info.name, dtype, shape))
+        for name, dtype, shape in declared:
+            if shape is not None:
+                shape = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in shape)
+            scope.values[name] = self.function.placeholder(name, dtype, shape)
+        self.names = [name for name, _, _ in declared]
+
+    def fixed(
+        self, name: str, shape: tuple[Dim, ...] | None, wanted: tuple[int, ...], symbols: dict[str, int]
+    ) -> tuple[Dim, ...] | None:
+        """The caller's shape of an input, held against the model's."""
+        if shape is None:
+            return wanted
+        fits = len(shape) == len(wanted)
+        for mine, theirs in zip(shape, wanted, strict=False):
+            fits = fits and theirs >= 0 and (not isinstance(mine, int) or mine == theirs)
+            if isinstance(mine, str):
+                fits = fits and symbols.setdefault(mine, theirs) == theirs
+        if not fits:
+            text = ", ".join("?" if d is None else str(d) for d in shape)
+            self.problem(
+                None,
+                f"the shape {list(wanted)} was asked for; the model says [{text}]",
+                "give a shape that fits",
+                name,
+            )
+            return shape
+        return wanted
+
+    def declare_outputs(self, graph: onnx.GraphProto, scope: Scope) -> None:
+        outputs: list[str] = []
+        for info in graph.output:
+            try:
+                tensor = self.resolve(scope, info.name)
+            except (KeyError, Unsupported) as error:
+                if isinstance(error, Unsupported) or not self.problems:
+                    self.problem(
+                        None, "nothing makes this output of the model", "export the model again", info.name
+                    )
+                continue
+            if tensor is None:
+                self.problem(None, "this output of the model is empty", "remove it", info.name)
+                continue
+            if (
+                tensor.node is None or tensor in self.function.outputs
+            ):  # an input, a constant, or one output twice
+                from linnet.graph import emit
+
+                self.function.source = f"Identity:{info.name}"
+                tensor = self.identity(tensor, emit)
+            self.function.outputs.append(tensor)
+            outputs.append(info.name)
+        if not graph.output:
+            self.problem(
+                None, "the graph has no outputs", "declare what the model computes", graph.name or "graph"
+            )
+        self.graph.signature("infer", self.function, self.names, outputs)
+
+    def identity(self, tensor: Tensor, emit: Any) -> Tensor:
+        result: Tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=self.function)[0]
+        return result
+
+
+def reads(node: NodeProto) -> set[str]:
+    """Names that a node reads, those its subgraphs take from outside included."""
+    names = {n for n in node.input if n}
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
+            made = {t.name for t in graph.initializer} | {i.name for i in graph.input}
+            made |= {o for inner in graph.node for o in inner.output}
+            for inner in graph.node:
+                names |= reads(inner) - made
+            names |= {o.name for o in graph.output} - made
+    return names
+
+
+def dims_of(kind: Any) -> tuple[Dim, ...] | None:
+    """Shape of a TypeProto.Tensor."""
+    if not kind.HasField("shape"):
+        return None
+    return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in kind.shape.dim)
+
+
+def type_of(tensor: Tensor | None) -> bytes:
+    """A serialized TypeProto of a tensor."""
+    kind = TypeProto()
+    if tensor is not None:
+        kind.tensor_type.elem_type = next(n for n, name in DTYPES.items() if name == tensor.dtype)
+        if tensor.shape is not None:
+            kind.tensor_type.shape.SetInParent()
+            for d in tensor.shape:
+                dim = kind.tensor_type.shape.dim.add()
+                if isinstance(d, int):
+                    dim.dim_value = d
+                elif isinstance(d, str):
+                    dim.dim_param = d
+    return kind.SerializeToString()
+
+
+def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:
+    """The serialized function body for an opset."""
+    version = max((v for v in versions if v <= opset), default=min(versions))
+    text: bytes = get(version)
+    return text
+
+
+def substituted(node: NodeProto, given: Mapping[str, onnx.AttributeProto]) -> NodeProto:
+    """A node of a function body with references to the function's attributes replaced by their values."""
+    result = NodeProto()
+    result.CopyFrom(node)
+    del result.attribute[:]
+    for attribute in node.attribute:
+        if attribute.ref_attr_name:
+            if attribute.ref_attr_name in given:
+                copy = result.attribute.add()
+                copy.CopyFrom(given[attribute.ref_attr_name])
+                copy.name = attribute.name
+            continue
+        copy = result.attribute.add()
+        copy.CopyFrom(attribute)
+        graphs = [copy.g] if copy.type == copy.GRAPH else list(copy.graphs)
+        for graph in graphs:
+            inner = [substituted(n, given) for n in graph.node]
+            del graph.node[:]
+            graph.node.extend(inner)
+    return result

@@ -1,0 +1,81 @@
+"""Reads an ONNX model from disk: the protobuf, and tensors that lie in files beside it.
+External data is read only from inside the model's own folder, and only where offset and length fit the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from linnet.converters.onnx.operation import array_of, dtype_name
+from linnet.converters.onnx.problems import Unsupported
+from linnet.errors import FileError
+from linnet.graph import numpy_dtype
+
+
+def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
+    """The model and its folder, without external data. Raises FileError."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileError("there is no such file", tensor=str(path), code=201, hint="check the path")
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except OSError as error:
+        raise FileError(f"cannot be read: {error.strerror}", tensor=str(path), code=202) from None
+    except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB
+        raise FileError(
+            "is no ONNX model, or is damaged", tensor=str(path), code=206, hint="export the model again"
+        ) from None
+    if not model.HasField("graph"):
+        raise FileError(
+            "is no ONNX model: it has no graph", tensor=str(path), code=206, hint="give a .onnx file"
+        )
+    return model, str(path.resolve().parent)
+
+
+def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray[Any], str]:
+    """Value and linnet dtype of an initializer, wherever its bytes lie. Raises Unsupported."""
+    what = f"tensor {proto.name!r}"
+    if any(d < 0 for d in proto.dims):
+        raise Unsupported(f"{what} has a negative dimension: {list(proto.dims)}", "export the model again")
+    if proto.data_location != onnx.TensorProto.EXTERNAL:
+        try:
+            return array_of(proto, what)
+        except (ValueError, TypeError) as error:
+            raise Unsupported(f"{what} is damaged: {error}", "export the model again") from None
+    dtype = dtype_name(proto.data_type, what)
+    if folder is None:
+        raise Unsupported(f"{what} lies in another file", "give the path of the model, not the loaded proto")
+    entries = {e.key: e.value for e in proto.external_data}
+    root = Path(folder).resolve()
+    file = (root / entries.get("location", "")).resolve()
+    if root not in file.parents:
+        raise Unsupported(
+            f"{what} lies outside the model's folder: {entries.get('location')!r}",
+            "put its data beside the model",
+        )
+    if not file.is_file():
+        raise Unsupported(
+            f"the file {entries.get('location')!r} of {what} is missing", "put it beside the model"
+        )
+    element = numpy_dtype(dtype)
+    count = 1
+    for d in proto.dims:
+        count *= d
+    try:
+        offset = int(entries.get("offset", "0"))
+        length = int(entries.get("length", str(count * element.itemsize)))
+    except ValueError:
+        raise Unsupported(f"{what} has a malformed offset or length", "export the model again") from None
+    if offset < 0 or length != count * element.itemsize or offset + length > file.stat().st_size:
+        raise Unsupported(
+            f"{what} needs {count * element.itemsize} bytes at {offset} of {file.name}, which has {file.stat().st_size}",
+            "the data file is cut short or belongs to another model",
+        )
+    if count == 0:
+        return np.zeros(tuple(proto.dims), element), dtype
+    data = np.memmap(file, element.newbyteorder("<"), "r", offset, (count,))
+    return np.asarray(data).reshape(tuple(proto.dims)), dtype

@@ -1,0 +1,249 @@
+"""What a rule sees of one ONNX node: its operands, attributes and opset, and the means to emit runtime ops.
+Attributes that a rule never asked for are reported, so that nothing of a model is dropped silently."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from linnet.converters.onnx.problems import Unsupported
+from linnet.graph import Dim, Function, Quantization, Tensor, emit
+from onnx import AttributeProto, numpy_helper
+
+if TYPE_CHECKING:
+    from linnet.converters.onnx.importer import Importer, Scope
+
+# ONNX element types that linnet has.
+DTYPES: dict[int, str] = {
+    1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64", 12: "u32",
+    13: "u64", 16: "bf16",
+}  # fmt: skip
+IMPLICIT = {"consumed_inputs"}  # attributes of old opsets that never meant anything
+
+
+def dtype_name(number: int, what: str = "it") -> str:
+    """linnet's name of an ONNX element type. Raises Unsupported for string, complex, float8, 4-bit, ... types."""
+    if number not in DTYPES:
+        try:
+            name = onnx.TensorProto.DataType.Name(number).lower()
+        except ValueError:
+            name = f"number {number}"
+        raise Unsupported(
+            f"{what} has the element type {name}, which linnet has not",
+            "use one of " + ", ".join(DTYPES.values()),
+        )
+    return DTYPES[number]
+
+
+def array_of(proto: onnx.TensorProto, what: str = "a tensor") -> tuple[npt.NDArray[Any], str]:
+    """The value and linnet dtype of a TensorProto; bf16 as uint16 bit patterns. Raises Unsupported, ValueError."""
+    dtype = dtype_name(proto.data_type, what)
+    value = np.asarray(numpy_helper.to_array(proto))
+    return (value.view(np.uint16) if dtype == "bf16" else value), dtype
+
+
+class Operation:
+    """One node while its rule runs."""
+
+    def __init__(
+        self,
+        importer: Importer,
+        scope: Scope,
+        node: onnx.NodeProto,
+        inputs: Sequence[Tensor | None],
+        opset: int,
+        schema: Any,
+    ) -> None:
+        self.importer, self.scope, self.node, self.opset = importer, scope, node, opset
+        self.function: Function = importer.function
+        self.inputs = list(inputs)
+        self._given = {a.name: a for a in node.attribute}
+        self._schema = schema
+        self.read: set[str] = set()
+
+    # -- operands
+
+    def input(self, index: int) -> Tensor:
+        """Operand `index`, which must be there."""
+        tensor = self.optional(index)
+        if tensor is None:
+            raise Unsupported(f"input {index} is missing", "every required input must be given")
+        return tensor
+
+    def optional(self, index: int) -> Tensor | None:
+        """Operand `index`, or None when the node leaves it out."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def all_inputs(self) -> list[Tensor]:
+        """Every operand of a variadic op."""
+        return [self.input(i) for i in range(len(self.inputs))]
+
+    def rank(self, index: int = 0) -> int:
+        """Rank of operand `index`. Raises Unsupported when it is unknown."""
+        return rank_of(self.input(index), f"input {index}")
+
+    def value(self, index: int) -> npt.NDArray[Any] | None:
+        """The value of operand `index` when it is a constant."""
+        tensor = self.optional(index)
+        return None if tensor is None else tensor.data
+
+    def ints(self, index: int) -> list[int] | None:
+        """The integers of a constant operand, flattened; None when it is absent or no constant."""
+        value = self.value(index)
+        return None if value is None else [int(v) for v in value.reshape(-1)]
+
+    def require_value(self, index: int, what: str) -> npt.NDArray[Any]:
+        """The value of an operand that must be constant. Raises Unsupported otherwise."""
+        value = self.value(index)
+        if value is None:
+            raise Unsupported(
+                f"{what} (input {index}) is not a constant", "make it an initializer, or fix the input shapes"
+            )
+        return value
+
+    def wants(self, index: int) -> bool:
+        """Whether the node gives a name to output `index`."""
+        return index < len(self.node.output) and bool(self.node.output[index])
+
+    # -- attributes
+
+    def has(self, name: str) -> bool:
+        """Whether the node itself gives the attribute."""
+        return name in self._given
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The attribute, else the schema's default, else `default`: int, float, str, list, (array, dtype) or GraphProto."""
+        self.read.add(name)
+        if name in self._given:
+            return self._decode(self._given[name])
+        if self._schema is not None and name in self._schema.attributes:
+            value = self._schema.attributes[name].default_value
+            if value.name:
+                return self._decode(value)
+        return default
+
+    def _decode(self, attribute: AttributeProto) -> Any:
+        if attribute.type == AttributeProto.TENSOR:
+            return array_of(attribute.t, f"attribute {attribute.name!r}")
+        value = onnx.helper.get_attribute_value(attribute)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if isinstance(value, (int, float, onnx.GraphProto)):
+            return value
+        return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
+
+    def ignore(self, *names: str) -> None:
+        """Declares attributes that need no attention here."""
+        self.read.update(names)
+
+    def unread(self) -> list[str]:
+        """Given attributes that the rule did not ask for."""
+        return [name for name in self._given if name not in self.read and name not in IMPLICIT]
+
+    # -- emitting
+
+    def emit_all(
+        self, op: str, inputs: Sequence[Tensor | None], outputs: int = 1, **attributes: Any
+    ) -> list[Tensor]:
+        """A runtime op with this node's provenance; all its outputs."""
+        return emit(op, list(inputs), attributes, outputs, function=self.function)
+
+    def emit(self, op: str, inputs: Sequence[Tensor | None], **attributes: Any) -> Tensor:
+        """A runtime op with one output."""
+        return self.emit_all(op, inputs, 1, **attributes)[0]
+
+    def constant(
+        self, value: npt.ArrayLike, dtype: str | None = None, quantization: Quantization | None = None
+    ) -> Tensor:
+        """A constant; bf16 values are given as numbers and stored as bit patterns."""
+        data = np.asarray(value)
+        if dtype == "bf16" and data.dtype != np.uint16:
+            bits = np.asarray(data, np.float32).view(np.uint32).astype(np.uint64)
+            data = ((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16)
+        elif dtype is not None and dtype != "bf16":
+            from linnet.graph import numpy_dtype
+
+            data = data.astype(numpy_dtype(dtype))
+        return self.function.constant(data, dtype=dtype, quantization=quantization)
+
+    def unsupported(self, reason: str, hint: str = "") -> Unsupported:
+        return Unsupported(reason, hint)
+
+    def fallback(self) -> Sequence[Tensor | None]:
+        """Lowers this node through the function body that its ONNX schema has. Raises Unsupported without one."""
+        self.read.update(self._given)
+        return self.importer.expand(self)
+
+    # -- data movement in one word each
+
+    def reshape(self, x: Tensor, shape: Sequence[int] | Tensor, allow_zero: bool = False) -> Tensor:
+        if isinstance(shape, Tensor):
+            if shape.data is None:
+                return self.emit("copy", [x, shape], kind="reshape", allow_zero=allow_zero)
+            shape = [int(v) for v in shape.data.reshape(-1)]
+        if list(shape) == list(x.shape or (None,)) and 0 not in shape:
+            return x
+        if not shape:
+            return self.emit("copy", [x, self.constant(np.zeros(0, np.int64))], kind="reshape")
+        return self.emit("copy", [x], kind="reshape", shape=list(shape), allow_zero=allow_zero)
+
+    def transpose(self, x: Tensor, perm: Sequence[int]) -> Tensor:
+        if list(perm) == list(range(len(perm))):
+            return x
+        return self.emit("copy", [x], kind="transpose", perm=list(perm))
+
+    def unsqueeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        return self.emit("copy", [x], kind="unsqueeze", axes=list(axes)) if axes else x
+
+    def squeeze(self, x: Tensor, axes: Sequence[int]) -> Tensor:
+        return self.emit("copy", [x], kind="squeeze", axes=list(axes)) if axes else x
+
+    def concat(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        return parts[0] if len(parts) == 1 else self.emit("copy", list(parts), kind="concat", axis=axis)
+
+    def slice(self, x: Tensor, axis: int, start: int, end: int, step: int = 1) -> Tensor:
+        return self.emit("copy", [x], kind="slice", axes=[axis], starts=[start], ends=[end], steps=[step])
+
+    def expand(self, x: Tensor, shape: Sequence[int] | Tensor) -> Tensor:
+        if isinstance(shape, Tensor):
+            if shape.data is None:
+                return self.emit("copy", [x, shape], kind="expand")
+            shape = [int(v) for v in shape.data.reshape(-1)]
+        if not shape or (x.static_shape is not None and list(x.static_shape) == list(shape)):
+            return x
+        return self.emit("copy", [x], kind="expand", shape=list(shape))
+
+    def shape_of(self, x: Tensor, start: int = 0, end: int | None = None) -> Tensor:
+        """Dimensions [start, end) of x as 1-D i64; a constant when they are known."""
+        if x.shape is not None:
+            dims: Sequence[Dim] = x.shape[slice(start, end)]
+            if all(isinstance(d, int) for d in dims):
+                return self.constant(np.array(dims, np.int64))
+        limits: dict[str, int] = {"start": start} if end is None else {"start": start, "end": end}
+        return self.emit("shape", [x], **limits)
+
+    def reduce(self, x: Tensor, kind: str, axes: Sequence[int], keep_dims: bool = True) -> Tensor:
+        return self.emit("reduce", [x], kind=kind, axes=list(axes), keep_dims=keep_dims)
+
+    def cast(self, x: Tensor, dtype: str) -> Tensor:
+        return x if x.dtype == dtype else self.emit("cast", [x], dtype=dtype)
+
+    def map(self, inputs: Sequence[Tensor], body: Callable[..., Any], dtype: str | None = None) -> Tensor:
+        """One map node with one output; see program.pointwise."""
+        from linnet.converters.onnx.program import pointwise
+
+        result = pointwise(self, inputs, body, dtype)
+        assert isinstance(result, Tensor)
+        return result
+
+
+def rank_of(tensor: Tensor, what: str) -> int:
+    """Rank of a tensor. Raises Unsupported when it is unknown."""
+    if tensor.rank is None:
+        raise Unsupported(
+            f"the rank of {what} is not known", "give the shapes of the model's inputs (input_shapes)"
+        )
+    return tensor.rank

@@ -1,0 +1,86 @@
+"""Pointwise expressions of rules: linnet.mapping's expressions, with one-element constants as immediates.
+Bodies get a `Values` first, for constants and coordinates, then one expression per operand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from linnet.graph import Tensor
+from linnet.mapping import REGISTER, Expr, Instruction, Program, Store
+
+if TYPE_CHECKING:
+    from linnet.converters.onnx.operation import Operation
+
+__all__ = ["FLOATS", "REGISTER", "SIGN_BIT", "Expr", "Values", "float_value", "pointwise"]
+
+FLOATS = ("f32", "f64", "f16", "bf16")
+SIGN_BIT = -(1 << 63)
+
+
+class Values:
+    """Makes expressions that need no operand."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def constant(self, number: float, kind: str) -> Expr:
+        return Expr(self.program, self.program.constant(number, kind))
+
+    def iota(self, axis: int, kind: str = "i64") -> Expr:
+        """The coordinate along an axis of the iteration shape."""
+        return Expr(self.program, self.program.add(Instruction("iota", kind, index=axis)))
+
+
+def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
+    """The value of a constant, with bf16 bit patterns as f32 numbers; None for what is no constant."""
+    if tensor.data is None:
+        return None
+    if tensor.dtype == "bf16":
+        return (tensor.data.astype(np.uint32) << 16).view(np.float32)
+    return tensor.data
+
+
+def _immediate(tensor: Tensor, others: Sequence[Tensor]) -> float | int | None:
+    """The number of a one-element constant that cannot widen the iteration shape spanned by the other operands."""
+    if tensor.data is None or tensor.data.size != 1:
+        return None
+    if not any(o is not tensor and o.data is None and (o.rank or 0) >= tensor.data.ndim for o in others):
+        return None
+    value = float_value(tensor)
+    assert value is not None
+    number = value.reshape(-1)[0]
+    return float(number) if tensor.dtype in FLOATS else int(number.astype(np.int64))
+
+
+def pointwise(
+    op: Operation,
+    inputs: Sequence[Tensor],
+    body: Callable[..., Any],
+    dtypes: str | Sequence[str] | None = None,
+) -> Any:
+    """One map node. body(values, *expressions) returns an expression, or a tuple of them, one per output.
+
+    dtypes: element types of the outputs (default: that of the first input). Returns a tensor, or a list for a list.
+    """
+    program, operands, expressions = Program(), [], []
+    for tensor in inputs:
+        kind = REGISTER[tensor.dtype]
+        number = _immediate(tensor, inputs)
+        if number is not None:
+            expressions.append(Expr(program, program.constant(number, kind)))
+            continue
+        if tensor not in operands:
+            operands.append(tensor)
+        expressions.append(
+            Expr(program, program.add(Instruction("load", kind, index=operands.index(tensor))))
+        )
+    result = body(Values(program), *expressions)
+    results = list(result) if isinstance(result, tuple) else [result]
+    single = dtypes is None or isinstance(dtypes, str)
+    names = [str(dtypes or inputs[0].dtype)] if single else [str(d) for d in dtypes or ()]
+    program.stores = [Store(expression.register, False) for expression in results]
+    outputs = op.emit_all("map", operands, len(names), **program.attributes(names))
+    return outputs[0] if single else outputs

@@ -1,0 +1,17 @@
+"""The rules, one module per family of ONNX ops, one function per op.
+`load` imports them all, which registers them."""
+
+from __future__ import annotations
+
+import importlib
+
+FAMILIES = (
+    "activation", "arithmetic", "control", "convolution", "einsum", "generate", "indexing", "linear", "logic", "movement",
+    "normalization", "pooling", "quantization", "reduction", "resizing", "spectral",
+)  # fmt: skip
+
+
+def load() -> None:
+    """Registers every rule; calling it again does nothing."""
+    for family in FAMILIES:
+        importlib.import_module(f"{__name__}.{family}")

@@ -1,0 +1,177 @@
+"""Rules of arithmetic and elementary functions: each becomes part of a map.
+Element types are computed in the register type that holds them; u64 comparisons and divisions are made of i64 ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from linnet.converters.onnx.operation import Operation
+from linnet.converters.onnx.program import FLOATS, SIGN_BIT, Expr, Values
+from linnet.converters.onnx.registry import rule
+from linnet.graph import Tensor
+
+
+def below(a: Expr, b: Expr, unsigned: bool = False) -> Expr:
+    """i32 1 where a < b; `unsigned` for u64 values in i64 registers."""
+    if unsigned:
+        a, b = a.binary("xor", SIGN_BIT), b.binary("xor", SIGN_BIT)
+    return a.binary("lt", b)
+
+
+def _unary(opcode: str) -> Callable[[Operation], Tensor]:
+    def lower(op: Operation) -> Tensor:
+        return op.map([op.input(0)], lambda p, x: x.unary(opcode))
+
+    return lower
+
+
+for _name, _opcode in {
+    "Abs": "abs", "Acos": "acos", "Acosh": "acosh", "Asin": "asin", "Asinh": "asinh", "Atan": "atan", "Atanh": "atanh",
+    "Cos": "cos", "Cosh": "cosh", "Erf": "erf", "Exp": "exp", "Log": "log", "Neg": "neg", "Sign": "sign",
+    "Reciprocal": "reciprocal", "Sin": "sin", "Sinh": "sinh", "Sqrt": "sqrt", "Tan": "tan", "Tanh": "tanh",
+    "Sigmoid": "sigmoid",
+}.items():  # fmt: skip
+    rule(_name)(_unary(_opcode))
+
+
+def _rounding(opcode: str) -> Callable[[Operation], Tensor]:
+    def lower(op: Operation) -> Tensor:
+        return op.map([op.input(0)], lambda p, x: x.unary(opcode) if x.kind in FLOATS else x)
+
+    return lower
+
+
+for _name, _opcode in {"Ceil": "ceil", "Floor": "floor", "Round": "round"}.items():
+    rule(_name)(_rounding(_opcode))
+
+
+@rule("Add")
+def add(op: Operation) -> Tensor:
+    return op.map([op.input(0), op.input(1)], lambda p, a, b: a + b)
+
+
+@rule("Sub")
+def sub(op: Operation) -> Tensor:
+    return op.map([op.input(0), op.input(1)], lambda p, a, b: a - b)
+
+
+@rule("Mul")
+def mul(op: Operation) -> Tensor:
+    return op.map([op.input(0), op.input(1)], lambda p, a, b: a * b)
+
+
+def divide_unsigned(a: Expr, b: Expr) -> Expr:
+    """u64 quotient in i64 registers: by halves, then corrected by at most one (Hacker's Delight, 9-3)."""
+    half = a.binary("shift_right_logical", 1) / b
+    quotient = half.binary("shift_left", 1)
+    rest = a - quotient * b
+    quotient = quotient + below(rest, b, True).binary("xor", 1).cast("i64")
+    large = below(a, b, True).binary("xor", 1).cast("i64")  # b >= 2^63: the quotient is 0 or 1
+    return b.binary("lt", 0).select(large, quotient)
+
+
+@rule("Div")
+def div(op: Operation) -> Tensor:
+    """Integers truncate towards zero."""
+    a, b = op.input(0), op.input(1)
+    if a.dtype == "u64":
+        return op.map([a, b], lambda p, x, y: divide_unsigned(x, y))
+    return op.map([a, b], lambda p, x, y: x / y)
+
+
+@rule("Mod")
+def mod(op: Operation) -> Tensor:
+    """fmod = 0: integers, sign of the divisor; 1: sign of the dividend."""
+    a, b = op.input(0), op.input(1)
+    fmod = op.attribute("fmod")
+    if not fmod and a.dtype in FLOATS:
+        raise op.unsupported("fmod = 0 is for integers, and the operands are floats", "set fmod = 1")
+    if a.dtype == "u64":
+        return op.map([a, b], lambda p, x, y: x - divide_unsigned(x, y) * y)
+    return op.map([a, b], lambda p, x, y: x.binary("fmod" if fmod else "mod", y))
+
+
+@rule("Pow")
+def power(op: Operation) -> Tensor:
+    """Of the base's element type; a float exponent of an integer base computes in f64."""
+    a, b = op.input(0), op.input(1)
+    if a.dtype in FLOATS:
+        if b.data is not None and b.data.size == 1 and (b.rank or 0) <= (a.rank or 0) and b.dtype != "bf16":
+            exponent = float(b.data.reshape(-1)[0])
+            if exponent in (2.0, 3.0):
+                return op.map([a], lambda p, x: x * x if exponent == 2.0 else x * x * x)
+            if exponent in (0.5, -0.5):
+                root = "sqrt"
+                return op.map(
+                    [a], lambda p, x: x.unary(root) if exponent > 0 else x.unary(root).unary("reciprocal")
+                )
+        return op.map([a, b], lambda p, x, y: x.binary("pow", y.cast(x.kind)))
+    if b.dtype in FLOATS:
+        return op.map([a, b], lambda p, x, y: x.cast("f64").binary("pow", y.cast("f64")).cast(x.kind))
+    return op.map([a, b], lambda p, x, y: x.binary("pow", y.cast(x.kind)))
+
+
+def _variadic(op: Operation, combine: Callable[[Expr, Expr], Expr], mean: bool = False) -> Tensor:
+    tensors = op.all_inputs()
+    if len(tensors) == 1:
+        return tensors[0]
+
+    def body(p: Values, *values: Expr) -> Expr:
+        result = values[0]
+        for value in values[1:]:
+            result = combine(result, value)
+        return result / len(values) if mean else result
+
+    return op.map(tensors, body)
+
+
+@rule("Sum")
+def sum_(op: Operation) -> Tensor:
+    return _variadic(op, lambda a, b: a + b)
+
+
+@rule("Mean")
+def mean(op: Operation) -> Tensor:
+    return _variadic(op, lambda a, b: a + b, mean=True)
+
+
+@rule("Max")
+def maximum(op: Operation) -> Tensor:
+    if op.input(0).dtype == "u64":
+        return _variadic(op, lambda a, b: below(a, b, True).select(b, a))
+    return _variadic(op, lambda a, b: a.max(b))
+
+
+@rule("Min")
+def minimum(op: Operation) -> Tensor:
+    if op.input(0).dtype == "u64":
+        return _variadic(op, lambda a, b: below(b, a, True).select(b, a))
+    return _variadic(op, lambda a, b: a.min(b))
+
+
+@rule("Clip")
+def clip_by_attributes(op: Operation) -> Tensor:
+    low, high = op.attribute("min"), op.attribute("max")
+    return op.map([op.input(0)], lambda p, x: x.max(low).min(high))
+
+
+@rule("Clip", since=11)
+def clip(op: Operation) -> Tensor:
+    """min(max(x, low), high): high wins where the bounds are crossed."""
+    x, low, high = op.input(0), op.optional(1), op.optional(2)
+    if low is None and high is None:
+        return x
+    unsigned = x.dtype == "u64"
+
+    def body(p: Values, value: Expr, *bounds: Expr) -> Expr:
+        at = 0
+        if low is not None:
+            bound = bounds[at]
+            value = below(value, bound, True).select(bound, value) if unsigned else value.max(bound)
+            at += 1
+        if high is not None:
+            bound = bounds[at]
+            value = below(bound, value, True).select(bound, value) if unsigned else value.min(bound)
+        return value
+
+    return op.map([x, *(t for t in (low, high) if t is not None)], body)

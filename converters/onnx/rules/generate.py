@@ -1,0 +1,91 @@
+"""Rules of ops that make values: constants, shapes, ranges, one-hot vectors.
+What depends only on known values is folded at once into constants."""
+
+from __future__ import annotations
+
+import numpy as np
+from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
+from linnet.converters.onnx.program import REGISTER, Expr, Values
+from linnet.converters.onnx.registry import rule
+from linnet.graph import Tensor
+
+
+@rule("Constant")
+def constant(op: Operation) -> Tensor:
+    kinds = ("value_float", "value_floats", "value_int", "value_ints")
+    if op.has("value"):
+        data, dtype = op.attribute("value")
+        return op.constant(data, dtype)
+    for name in kinds:
+        if op.has(name):
+            return op.constant(np.array(op.attribute(name), np.float32 if "float" in name else np.int64))
+    raise op.unsupported(
+        "a constant of strings or a sparse constant", "use value, value_float(s) or value_int(s)"
+    )
+
+
+@rule("ConstantOfShape")
+def constant_of_shape(op: Operation) -> Tensor:
+    data, dtype = op.attribute("value", (np.zeros(1, np.float32), "f32"))
+    shape = op.input(0)
+    value = op.constant(data.reshape(()), dtype)
+    if shape.data is not None and shape.data.size == 0:
+        return value
+    return op.expand(value, shape)
+
+
+@rule("Shape")
+def shape(op: Operation) -> Tensor:
+    start, end = op.attribute("start", 0), op.attribute("end")
+    return op.shape_of(op.input(0), start, end)
+
+
+@rule("Size")
+def size(op: Operation) -> Tensor:
+    return op.reduce(op.shape_of(op.input(0)), "prod", [0], keep_dims=False)
+
+
+@rule("Range")
+def range_(op: Operation) -> Tensor:
+    return op.emit("range", [op.input(0), op.input(1), op.input(2)])
+
+
+@rule("EyeLike")
+def eye_like(op: Operation) -> Tensor:
+    x = op.input(0)
+    dtype = dtype_name(op.attribute("dtype"), "the result") if op.has("dtype") else x.dtype
+    offset = op.attribute("k")
+
+    def body(p: Values, value: Expr) -> Expr:
+        return (p.iota(1) - p.iota(0)).binary("eq", offset).cast(REGISTER[dtype])
+
+    return op.map([x], body, dtype)
+
+
+@rule("OneHot")
+def one_hot(op: Operation) -> Tensor:
+    """on where the index along the new axis equals the value, counting from the end when negative; else off."""
+    indices, depth, values = op.input(0), op.input(1), op.input(2)
+    rank = rank_of(indices, "input 0")
+    axis = op.attribute("axis")
+    axis += rank + 1 if axis < 0 else 0
+    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
+    depth = op.reshape(op.cast(depth, "i64"), [])
+    steps = op.reshape(op.emit("range", [zero, depth, one]), [-1] + [1] * (rank - axis))
+    off = op.reshape(op.slice(values, 0, 0, 1), [])
+    on = op.reshape(op.slice(values, 0, 1, 2), [])
+
+    def body(p: Values, index: Expr, step: Expr, n: Expr, yes: Expr, no: Expr) -> Expr:
+        index = index.cast("i64")
+        index = index.binary("lt", 0).select(index + n, index)
+        return index.binary("eq", step).select(yes, no)
+
+    return op.map([op.unsqueeze(indices, [axis]), steps, depth, on, off], body, values.dtype)
+
+
+@rule("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
+def random(op: Operation) -> Tensor:
+    raise op.unsupported(
+        f"{op.node.op_type} draws random numbers, which linnet does not yet",
+        "make the random tensor an input",
+    )

@@ -1,0 +1,154 @@
+"""Rules of gathers, scatters and what else is addressed by indices.
+Compress and NonZero depend on data: their results have sizes that are known only while running."""
+
+from __future__ import annotations
+
+import numpy as np
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.movement import as_i64
+from linnet.graph import Tensor
+
+
+@rule("Gather")
+def gather(op: Operation) -> Tensor:
+    return op.emit("gather", [op.input(0), op.input(1)], kind="take", axis=op.attribute("axis"))
+
+
+@rule("GatherElements")
+def gather_elements(op: Operation) -> Tensor:
+    return op.emit("gather", [op.input(0), op.input(1)], kind="elements", axis=op.attribute("axis"))
+
+
+@rule("GatherND")
+def gather_nd(op: Operation) -> Tensor:
+    return op.emit("gather", [op.input(0), op.input(1)], kind="nd", batch_dims=op.attribute("batch_dims", 0))
+
+
+@rule("Scatter", "ScatterElements")
+def scatter_elements(op: Operation) -> Tensor:
+    operands = [op.input(0), op.input(1), op.input(2)]
+    return op.emit(
+        "scatter",
+        operands,
+        kind="elements",
+        axis=op.attribute("axis"),
+        reduction=op.attribute("reduction", "none"),
+    )
+
+
+@rule("ScatterND")
+def scatter_nd(op: Operation) -> Tensor:
+    return op.emit(
+        "scatter",
+        [op.input(0), op.input(1), op.input(2)],
+        kind="nd",
+        reduction=op.attribute("reduction", "none"),
+    )
+
+
+@rule("NonZero")
+def nonzero(op: Operation) -> Tensor:
+    return op.emit("nonzero", [op.input(0)])
+
+
+@rule("Compress")
+def compress(op: Operation) -> Tensor:
+    x = op.input(0)
+    chosen = op.reshape(op.emit("nonzero", [op.input(1)]), [-1])
+    if not op.has("axis"):
+        return op.emit("gather", [op.reshape(x, [-1]), chosen], kind="take", axis=0)
+    return op.emit("gather", [x, chosen], kind="take", axis=op.attribute("axis"))
+
+
+@rule("TopK")
+def top_k_by_attribute(op: Operation) -> list[Tensor]:
+    k = op.constant(np.array([op.attribute("k")], np.int64))
+    return op.emit_all("top_k", [op.input(0), k], 2, axis=op.attribute("axis"))
+
+
+@rule("TopK", since=10)
+def top_k(op: Operation) -> list[Tensor]:
+    attributes = {
+        "axis": op.attribute("axis"),
+        "largest": bool(op.attribute("largest", 1)),
+        "sorted": bool(op.attribute("sorted", 1)),
+    }
+    return op.emit_all("top_k", [op.input(0), as_i64(op, op.input(1))], 2, **attributes)
+
+
+@rule("ReverseSequence")
+def reverse_sequence(op: Operation) -> Tensor:
+    """Gathers element t from length - 1 - t inside the sequence, from t behind it."""
+    x, lengths = op.input(0), op.input(1)
+    rank = rank_of(x, "input 0")
+    batch, time = op.attribute("batch_axis"), op.attribute("time_axis")
+    length = op.reshape(lengths, [-1] + [1] * (rank - 1 - batch))
+
+    def body(p: Values, _: Expr, n: Expr) -> Expr:
+        t = p.iota(time)
+        return t.binary("lt", n).select(n - 1 - t, t)
+
+    indices = op.map([x, length], body, "i64")
+    return op.emit("gather", [x, indices], kind="elements", axis=time)
+
+
+@rule("MaxUnpool")
+def max_unpool(op: Operation) -> Tensor:
+    """Writes every value at the flat index it was pooled from, into zeros of the output's shape."""
+    x, indices = op.input(0), op.input(1)
+    shape = x.static_shape
+    kernel = op.attribute("kernel_shape")
+    strides = op.attribute("strides") or [1] * len(kernel)
+    pads = op.attribute("pads") or [0] * (2 * len(kernel))
+    if op.optional(2) is not None:
+        target = [int(v) for v in op.require_value(2, "the output shape").reshape(-1)]
+    elif shape is not None:
+        n = len(kernel)
+        target = [
+            *shape[:2],
+            *((shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[n + i] for i in range(n)),
+        ]
+    else:
+        raise op.unsupported("the output's shape is not known", "give the shapes of the model's inputs")
+    if shape is None:
+        raise op.unsupported("the input's shape is not known", "give the shapes of the model's inputs")
+    small = list(shape[:2])
+    # indices count in the tensor that was pooled, which is the one without an output_shape
+    inner = [
+        (shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[len(kernel) + i]
+        for i in range(len(kernel))
+    ]
+    zeros = op.expand(op.constant(np.zeros(()), x.dtype), [int(np.prod(small + inner))])
+    flat = op.emit(
+        "scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0
+    )
+    result = op.reshape(flat, small + inner)
+    if target == small + inner:
+        return result
+    ends = [t - s for t, s in zip(target, small + inner, strict=True)]
+    return op.emit("copy", [result], kind="pad", pads=[0] * len(ends) + ends)
+
+
+@rule("TensorScatter")
+def tensor_scatter(op: Operation) -> Tensor:
+    """Writes a batch of new rows into a cache, each batch entry from its own position on."""
+    cache, update, starts = op.input(0), op.input(1), op.optional(2)
+    rank = rank_of(cache, "input 0")
+    axis = op.attribute("axis")
+    axis += rank if axis < 0 else 0
+    extent = cache.shape[axis] if cache.shape else None
+    circular = op.attribute("mode") == "circular"
+    if circular and not isinstance(extent, int):
+        raise op.unsupported("the cache's length is not known", "give the shapes of the model's inputs")
+
+    def body(p: Values, _: Expr, *start: Expr) -> Expr:
+        position = p.iota(axis) + start[0] if start else p.iota(axis)
+        return position.binary("mod", extent) if circular and isinstance(extent, int) else position
+
+    operands = [update]
+    if starts is not None:
+        operands.append(op.reshape(starts, [-1] + [1] * (rank - 1)))
+    indices = op.map(operands, body, "i64")
+    return op.emit("scatter", [cache, indices, update], kind="elements", axis=axis)

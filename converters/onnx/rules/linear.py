@@ -1,0 +1,106 @@
+"""Rules of matrix products.
+Integer products subtract their zero points by algebra, so that they stay products of 8-bit matrices."""
+
+from __future__ import annotations
+
+import numpy as np
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import FLOATS, REGISTER
+from linnet.converters.onnx.registry import rule
+from linnet.graph import Tensor
+
+
+def product(op: Operation, a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in an element type that the runtime multiplies; narrower or unsigned integers go through a wider one."""
+    if a.dtype in (*FLOATS, "i32", "i64"):
+        return op.emit("matmul", [a, b])
+    wide = REGISTER[a.dtype]
+    return op.cast(op.emit("matmul", [op.cast(a, wide), op.cast(b, wide)]), a.dtype)
+
+
+@rule("MatMul")
+def matmul(op: Operation) -> Tensor:
+    return product(op, op.input(0), op.input(1))
+
+
+@rule("Gemm")
+def gemm(op: Operation) -> Tensor:
+    """alpha * a @ b + beta * c, with a and b transposed on request."""
+    a, b, c = op.input(0), op.input(1), op.optional(2)
+    alpha, beta = op.attribute("alpha"), op.attribute("beta")
+    dtype = a.dtype
+    if dtype not in (*FLOATS, "i32", "i64"):
+        a, b = op.cast(a, REGISTER[dtype]), op.cast(b, REGISTER[dtype])
+    flags = {"transpose_a": bool(op.attribute("transA")), "transpose_b": bool(op.attribute("transB"))}
+    if alpha != 1 and b.data is not None and b.dtype in ("f32", "f64"):
+        b, alpha = op.constant((b.data * b.data.dtype.type(alpha)).astype(b.data.dtype)), 1.0
+    if c is not None and beta == 0:
+        c = None
+    if c is not None and alpha == 1 and a.dtype == dtype:
+        columns = b.shape[0 if flags["transpose_b"] else 1] if b.rank == 2 and b.shape else None
+        shape = c.static_shape
+        if shape is not None and columns is not None and shape in ((columns,), (1, columns)):
+            bias = op.reshape(c, [shape[-1]])
+            if beta != 1:
+                bias = op.map([bias], lambda p, v: v * beta)
+            return op.emit("matmul", [a, b, bias], **flags)
+    y = op.emit("matmul", [a, b], **flags)
+    if c is None:
+        return op.cast(y if alpha == 1 else op.map([y], lambda p, v: v * alpha), dtype)
+    return op.map(
+        [y, c], lambda p, v, w: (v if alpha == 1 else v * alpha) + (w if beta == 1 else w * beta), dtype
+    )
+
+
+def _is_zero(tensor: Tensor | None) -> bool:
+    return tensor is None or (tensor.data is not None and not np.any(tensor.data))
+
+
+def _i32(op: Operation, tensor: Tensor) -> Tensor:
+    return op.map([tensor], lambda p, v: v, "i32")
+
+
+def integer_product(
+    op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None
+) -> Tensor:
+    """(a - a_zero) @ (b - b_zero) in i32, with zero points per tensor, per row of a, or per column of b.
+
+    = a @ b - a_zero * sum(b) - b_zero * sum(a) + k * a_zero * b_zero, exact modulo 2^32.
+    """
+    y = op.emit("matmul", [a, b], output_dtype="i32")
+    b_rank, a_rank = rank_of(b, "input 1"), rank_of(a, "input 0")
+    if not _is_zero(a_zero):
+        assert a_zero is not None
+        sums = op.reduce(_i32(op, b), "sum", [b_rank - 2 if b_rank > 1 else 0], keep_dims=b_rank > 1)
+        zero = op.unsqueeze(a_zero, [-1]) if a_zero.rank == 1 and a_zero.static_shape != (1,) else a_zero
+        if not _is_zero(b_zero):
+            extent = a.shape[-1] if a.shape else None
+            if not isinstance(extent, int):
+                raise op.unsupported(
+                    "the length of the contracted axis is not known", "give the shapes of the model's inputs"
+                )
+            assert b_zero is not None
+            sums = op.map([sums, b_zero], lambda p, s, z: s - z * extent)
+        y = op.map([y, zero, sums], lambda p, v, z, s: v - z * s)
+    if not _is_zero(b_zero):
+        assert b_zero is not None
+        rows = op.reduce(_i32(op, a), "sum", [a_rank - 1], keep_dims=a_rank > 1)
+        y = op.map([y, b_zero, rows], lambda p, v, z, s: v - z * s)
+    return y
+
+
+@rule("MatMulInteger")
+def matmul_integer(op: Operation) -> Tensor:
+    return integer_product(op, op.input(0), op.input(1), op.optional(2), op.optional(3))
+
+
+@rule("QLinearMatMul")
+def qlinear_matmul(op: Operation) -> Tensor:
+    """The exact i32 product, then one requantizing map: round(y * (a_scale * b_scale / y_scale)) + y_zero."""
+    from linnet.converters.onnx.rules.quantization import requantized
+
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (op.input(i) for i in range(8))
+    y = integer_product(op, a, b, a_zero, b_zero)
+    if a_scale.rank == 1 and a_scale.static_shape != (1,):
+        a_scale = op.unsqueeze(a_scale, [-1])
+    return requantized(op, y, a_scale, b_scale, y_scale, y_zero)

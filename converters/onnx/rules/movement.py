@@ -1,0 +1,266 @@
+"""Rules of ops that move elements: all become the runtime op `copy`, whose semantics are those of ONNX.
+Operands that are known become attributes; the others stay operands, which the plan evaluates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.logic import cast_to
+from linnet.graph import Tensor
+
+INT64_MAX = (1 << 63) - 1
+
+
+def as_i64(op: Operation, tensor: Tensor) -> Tensor:
+    """Sizes and axes are i64 in linnet; ONNX allows i32 in places."""
+    if tensor.dtype == "i64":
+        return tensor
+    if tensor.data is not None:
+        return op.constant(tensor.data.astype(np.int64))
+    return cast_to(op, tensor, "i64")
+
+
+@rule("Reshape")
+def reshape(op: Operation) -> Tensor:
+    return op.reshape(op.input(0), as_i64(op, op.input(1)), bool(op.attribute("allowzero", 0)))
+
+
+@rule("Flatten")
+def flatten(op: Operation) -> Tensor:
+    x = op.input(0)
+    rank = rank_of(x, "input 0")
+    axis = op.attribute("axis")
+    axis += rank if axis < 0 else 0
+    if axis == 0:
+        return (
+            op.reshape(x, [1, -1])
+            if x.static_shape is None or 0 not in x.static_shape
+            else op.reshape(x, [1, 0], True)
+        )
+    if x.static_shape is not None:
+        return op.reshape(x, [int(np.prod(x.static_shape[:axis])), int(np.prod(x.static_shape[axis:]))], True)
+    if axis == 1:
+        tail = x.shape[1:] if x.shape else ()
+        if all(isinstance(d, int) for d in tail):
+            return op.reshape(x, [-1, int(np.prod([d for d in tail if isinstance(d, int)]))])
+        return op.reshape(x, [0, -1])
+    head = op.reduce(op.shape_of(x, 0, axis), "prod", [0])
+    return op.reshape(x, op.concat([head, op.constant(np.array([-1], np.int64))], 0))
+
+
+@rule("Transpose")
+def transpose(op: Operation) -> Tensor:
+    x = op.input(0)
+    perm = op.attribute("perm")
+    if perm is None:
+        if x.rank is None:
+            return op.emit("copy", [x], kind="transpose")
+        perm = list(reversed(range(x.rank)))
+    return op.transpose(x, list(perm))
+
+
+@rule("Concat")
+def concat(op: Operation) -> Tensor:
+    return op.concat(op.all_inputs(), op.attribute("axis", 1))
+
+
+def _split(op: Operation, x: Tensor, axis: int, sizes: Sequence[int] | Tensor | None) -> list[Tensor]:
+    count = len(op.node.output)
+    if isinstance(sizes, Tensor):
+        return op.emit_all("copy", [x, as_i64(op, sizes)], count, kind="split", axis=axis)
+    if sizes is None:
+        rank = rank_of(x, "input 0")
+        extent = x.shape[axis + rank if axis < 0 else axis] if x.shape is not None else None
+        if not isinstance(extent, int):
+            return op.emit_all("copy", [x], count, kind="split", axis=axis)
+        size = -(-extent // count)  # the last part may be smaller
+        sizes = [max(0, min(size, extent - i * size)) for i in range(count)]
+    return op.emit_all("copy", [x], count, kind="split", axis=axis, shape=list(sizes))
+
+
+@rule("Split")
+def split_by_attribute(op: Operation) -> list[Tensor]:
+    return _split(op, op.input(0), op.attribute("axis"), op.attribute("split"))
+
+
+@rule("Split", since=13)
+def split(op: Operation) -> list[Tensor]:
+    op.ignore("num_outputs")  # it is the number of the node's outputs
+    sizes = op.optional(1)
+    known: Sequence[int] | Tensor | None = op.ints(1)
+    return _split(op, op.input(0), op.attribute("axis"), known if known is not None else sizes)
+
+
+@rule("Slice")
+def slice_by_attributes(op: Operation) -> Tensor:
+    starts, ends = op.attribute("starts"), op.attribute("ends")
+    axes = op.attribute("axes") or list(range(len(starts)))
+    return op.emit(
+        "copy", [op.input(0)], kind="slice", starts=starts, ends=ends, axes=axes, steps=[1] * len(starts)
+    )
+
+
+@rule("Slice", since=10)
+def slice_(op: Operation) -> Tensor:
+    x = op.input(0)
+    starts, ends, axes, steps = (op.ints(i) for i in range(1, 5))
+    fixed = starts is not None and ends is not None
+    fixed = (
+        fixed
+        and (op.optional(3) is None or axes is not None)
+        and (op.optional(4) is None or steps is not None)
+    )
+    if fixed and starts is not None and ends is not None:
+        if not starts:
+            return x
+        return op.emit(
+            "copy", [x], kind="slice", starts=starts, ends=ends,
+            axes=axes or list(range(len(starts))), steps=steps or [1] * len(starts),
+        )  # fmt: skip
+    operands = [x, *(as_i64(op, op.input(i)) for i in (1, 2))]
+    length = op.input(1).shape[0] if op.input(1).shape else None
+    if length is None and (op.optional(3) is None or op.optional(4) is None):
+        length = rank_of(x, "input 0")
+    for index in (3, 4):
+        tensor = op.optional(index)
+        if tensor is not None:
+            operands.append(as_i64(op, tensor))
+        else:
+            assert isinstance(length, int)
+            fill = np.arange(length) if index == 3 else np.ones(length)
+            operands.append(op.constant(fill.astype(np.int64)))
+    return op.emit("copy", operands, kind="slice")
+
+
+MODES = ("constant", "reflect", "edge", "wrap")
+
+
+def _mode(op: Operation) -> str:
+    mode = str(op.attribute("mode"))
+    if mode not in MODES:
+        raise op.unsupported(f"pad mode {mode!r}", "use constant, reflect, edge or wrap")
+    return mode
+
+
+@rule("Pad")
+def pad_by_attributes(op: Operation) -> Tensor:
+    return op.emit(
+        "copy",
+        [op.input(0)],
+        kind="pad",
+        pads=op.attribute("pads"),
+        pad_mode=_mode(op),
+        value=op.attribute("value"),
+    )
+
+
+@rule("Pad", since=11)
+def pad(op: Operation) -> Tensor:
+    x, pads, value, axes = op.input(0), op.ints(1), op.optional(2), op.optional(3)
+    mode = _mode(op)
+    known = value is None or value.data is not None
+    if pads is not None and known and (axes is None or axes.data is not None):
+        number = (
+            0.0
+            if value is None or value.data is None or value.data.size == 0
+            else float(value.data.reshape(-1)[0])
+        )
+        if value is None or (
+            value.dtype != "bf16" and (value.dtype not in ("i64", "u64") or abs(number) < 2**53)
+        ):
+            return op.emit(
+                "copy", [x], kind="pad", pads=pads, pad_mode=mode, value=number, axes=op.ints(3) or []
+            )
+    if value is None:
+        value = op.constant(np.zeros(()), x.dtype)
+    elif value.rank != 0:
+        value = op.reshape(value, [])
+    operands = [x, as_i64(op, op.input(1)), value]
+    if axes is not None:
+        operands.append(as_i64(op, axes))
+    return op.emit("copy", operands, kind="pad", pad_mode=mode)
+
+
+@rule("Expand")
+def expand(op: Operation) -> Tensor:
+    return op.expand(op.input(0), as_i64(op, op.input(1)))
+
+
+@rule("Tile")
+def tile(op: Operation) -> Tensor:
+    repeats = op.ints(1)
+    if repeats:
+        return op.emit("copy", [op.input(0)], kind="tile", shape=repeats)
+    return op.emit("copy", [op.input(0), as_i64(op, op.input(1))], kind="tile")
+
+
+def _squeeze(op: Operation, axes: Sequence[int] | None) -> Tensor:
+    x = op.input(0)
+    if axes:
+        return op.squeeze(x, axes)
+    if x.static_shape is not None:
+        return op.squeeze(x, [i for i, d in enumerate(x.static_shape) if d == 1])
+    return op.emit("copy", [x], kind="squeeze")
+
+
+@rule("Squeeze")
+def squeeze_by_attribute(op: Operation) -> Tensor:
+    return _squeeze(op, op.attribute("axes"))
+
+
+@rule("Squeeze", since=13)
+def squeeze(op: Operation) -> Tensor:
+    axes = op.optional(1)
+    if axes is not None and axes.data is None:
+        return op.emit("copy", [op.input(0), as_i64(op, axes)], kind="squeeze")
+    return _squeeze(op, op.ints(1))
+
+
+@rule("Unsqueeze")
+def unsqueeze_by_attribute(op: Operation) -> Tensor:
+    return op.unsqueeze(op.input(0), op.attribute("axes"))
+
+
+@rule("Unsqueeze", since=13)
+def unsqueeze(op: Operation) -> Tensor:
+    axes = op.ints(1)
+    if axes is None:
+        return op.emit("copy", [op.input(0), as_i64(op, op.input(1))], kind="unsqueeze")
+    return op.unsqueeze(op.input(0), axes)
+
+
+@rule("DepthToSpace")
+def depth_to_space(op: Operation) -> Tensor:
+    mode = str(op.attribute("mode", "DCR")).lower()
+    return op.emit(
+        "copy", [op.input(0)], kind="depth_to_space", block=op.attribute("blocksize"), depth_mode=mode, axis=1
+    )
+
+
+@rule("SpaceToDepth")
+def space_to_depth(op: Operation) -> Tensor:
+    return op.emit("copy", [op.input(0)], kind="space_to_depth", block=op.attribute("blocksize"), axis=1)
+
+
+@rule("CenterCropPad")
+def center_crop_pad(op: Operation) -> Tensor:
+    """Crops what is too large and pads what is too small, about the centre."""
+    x, shape = op.input(0), op.require_value(1, "the target shape")
+    rank = rank_of(x, "input 0")
+    axes = [a + rank if a < 0 else a for a in (op.attribute("axes") or range(rank))]
+    if x.shape is None or not all(isinstance(x.shape[a], int) for a in axes):
+        raise op.unsupported(
+            "the sizes of the cropped axes are not known", "give the shapes of the model's inputs"
+        )
+    begins, ends = [], []
+    for axis, wanted in zip(axes, shape.reshape(-1), strict=True):
+        extent = x.shape[axis]
+        assert isinstance(extent, int)
+        change = int(wanted) - extent
+        begin = change // 2 if change > 0 else -(-change // 2)
+        begins.append(begin)
+        ends.append(change - begin)
+    return op.emit("copy", [x], kind="pad", axes=axes, pads=begins + ends)

@@ -1,0 +1,148 @@
+"""Rules of quantized ops: quantize, dequantize and integer convolutions.
+Scales and zero points that are operands stay operands; the arithmetic is exact in i32, then one map."""
+
+from __future__ import annotations
+
+import numpy as np
+from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of
+from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.registry import rule
+from linnet.graph import Quantization, Tensor
+
+RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
+
+
+def _scalar_or_axis(op: Operation, tensor: Tensor) -> Tensor:
+    """A one-element scale or zero point as a scalar, which means: per tensor."""
+    return op.reshape(tensor, []) if tensor.static_shape == (1,) else tensor
+
+
+@rule("QuantizeLinear")
+def quantize_linear(op: Operation) -> Tensor:
+    op.ignore("saturate")  # is about float8 only
+    x, scale, zero = op.input(0), op.input(1), op.optional(2)
+    wanted = op.attribute("output_dtype", 0)
+    dtype = dtype_name(wanted, "the result") if wanted else zero.dtype if zero is not None else "u8"
+    precision = op.attribute("precision", 0)
+    if precision and DTYPES.get(precision) != "f32":
+        raise op.unsupported(f"precision {precision}", "linnet divides in f32: leave `precision` out")
+    axis, block = op.attribute("axis", 1), op.attribute("block_size", 0)
+    per_tensor = not scale.rank or scale.static_shape == (1,)
+    if x.dtype in ("i32", "f16", "bf16"):
+        x = op.cast(x, "f32")
+    if scale.dtype != "f32":
+        scale = op.cast(scale, "f32")
+    attributes = {"dtype": dtype} if per_tensor else {"dtype": dtype, "axis": axis, "block": block}
+    operands = [x, _scalar_or_axis(op, scale) if per_tensor else scale]
+    if zero is not None:
+        operands.append(_scalar_or_axis(op, zero) if per_tensor else zero)
+    return op.emit("quantize", operands, **attributes)
+
+
+@rule("DequantizeLinear")
+def dequantize_linear(op: Operation) -> Tensor:
+    x, scale, zero = op.input(0), op.input(1), op.optional(2)
+    wanted = op.attribute("output_dtype", 0)
+    dtype = dtype_name(wanted, "the result") if wanted else scale.dtype
+    axis, block = op.attribute("axis", 1), op.attribute("block_size", 0)
+    per_tensor = not scale.rank or scale.static_shape == (1,)
+    if scale.dtype != "f32":
+        scale = op.cast(scale, "f32")
+    attributes = {"dtype": "f32"} if per_tensor else {"dtype": "f32", "axis": axis, "block": block}
+    operands = [x, _scalar_or_axis(op, scale) if per_tensor else scale]
+    if zero is not None:
+        operands.append(_scalar_or_axis(op, zero) if per_tensor else zero)
+    return op.cast(op.emit("dequantize", operands, **attributes), dtype)
+
+
+@rule("DynamicQuantizeLinear")
+def dynamic_quantize_linear(op: Operation) -> list[Tensor]:
+    """u8 over the tensor's own range, widened to contain 0."""
+    x = op.input(0)
+    low, high = op.reduce(x, "min", [], keep_dims=False), op.reduce(x, "max", [], keep_dims=False)
+    scale = op.map([low, high], lambda p, a, b: (b.max(0) - a.min(0)) / 255)
+    zero = op.map([low, scale], lambda p, a, s: (0 - a.min(0) / s).max(0).min(255).unary("round"), "u8")
+    return [op.emit("quantize", [x, scale, zero], dtype="u8"), scale, zero]
+
+
+def requantized(
+    op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_scale: Tensor, y_zero: Tensor
+) -> Tensor:
+    """i32 accumulators at scale a*b to the element type of y_zero."""
+    low, high = RANGES[y_zero.dtype]
+
+    def body(p: Values, acc: Expr, a: Expr, b: Expr, s: Expr, z: Expr) -> Expr:
+        real = acc.cast("f32") * (a * b / s)
+        return (real.unary("round") + z.cast("f32")).max(low).min(high)
+
+    return op.map([y, a_scale, b_scale, y_scale, y_zero], body, y_zero.dtype)
+
+
+def _stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
+    """The same integers with a quantization of scale 1 and the given constant zero points."""
+    value = (
+        np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
+    )
+    per_axis = axis if value.size > 1 else None
+    quantization = Quantization(np.ones(value.size, np.float32), value, per_axis)
+    if tensor.data is not None:
+        return op.constant(tensor.data, quantization=quantization)
+    copy = op.emit("copy", [tensor], kind="identity")
+    copy.quantization = quantization
+    return copy
+
+
+def _integer_conv(
+    op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None
+) -> Tensor:
+    """The exact i32 accumulators of a convolution; padding stands for the real value 0."""
+    from linnet.converters.onnx.rules.convolution import conv_attributes
+
+    attributes = conv_attributes(op, x, w)
+    w_known = w_zero is None or w_zero.data is not None
+    if (
+        not w_known
+        or w.data is None
+        and w_zero is not None
+        and w_zero.data is not None
+        and w_zero.data.size > 1
+    ):
+        raise op.unsupported("the zero point of the weight is not a constant", "make it an initializer")
+    if x_zero is not None and x_zero.data is None:
+        # x - x_zero fits no 8-bit type: convolve x padded with its zero point, and take x_zero * sum(w) off again
+        rank = rank_of(x, "input 0")
+        if attributes.pop("auto_pad", "explicit") not in ("explicit", "valid"):
+            raise op.unsupported("auto_pad with a zero point that is not a constant", "give explicit pads")
+        pads = attributes.pop("pads", None) or [0] * (2 * (rank - 2))
+        if any(pads):
+            half = len(pads) // 2
+            amounts = op.constant(np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64))
+            x = op.emit("copy", [x, amounts, op.reshape(x_zero, [])], kind="pad")
+        stored = _stored(op, w, w_zero, 0)
+        y = op.emit("conv", [_stored(op, x, None), stored], output_dtype="i32", **attributes)
+        sums = op.reduce(op.map([w], lambda p, v: v, "i32"), "sum", list(range(1, rank)), keep_dims=False)
+        if w_zero is not None:
+            taps = int(np.prod(w.static_shape[1:])) if w.static_shape else 0
+            sums = op.map([sums, op.reshape(w_zero, [-1])], lambda p, s, z: s - z * taps)
+        per_channel = op.reshape(sums, [-1] + [1] * (rank - 2))
+        return op.map([y, op.reshape(x_zero, []), per_channel], lambda p, v, z, s: v - z * s)
+    return op.emit(
+        "conv", [_stored(op, x, x_zero), _stored(op, w, w_zero, 0)], output_dtype="i32", **attributes
+    )
+
+
+@rule("ConvInteger")
+def conv_integer(op: Operation) -> Tensor:
+    return _integer_conv(op, op.input(0), op.input(1), op.optional(2), op.optional(3))
+
+
+@rule("QLinearConv")
+def qlinear_conv(op: Operation) -> Tensor:
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (op.input(i) for i in range(8))
+    bias = op.optional(8)
+    rank = rank_of(x, "input 0")
+    y = _integer_conv(op, x, w, x_zero, w_zero)
+    tail = [1] * (rank - 2)
+    if bias is not None:
+        y = op.map([y, op.reshape(bias, [-1, *tail])], lambda p, v, b: v + b)
+    return requantized(op, y, _scalar_or_axis(op, x_scale), op.reshape(w_scale, [-1, *tail]), y_scale, y_zero)

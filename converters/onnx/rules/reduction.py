@@ -1,0 +1,144 @@
+"""Rules of reductions, arg-extrema, softmax and running sums.
+Axes come as attribute in old opsets, as operand in new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.registry import rule
+from linnet.graph import Tensor
+
+KINDS = {
+    "ReduceSum": "sum", "ReduceMean": "mean", "ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod",
+    "ReduceL1": "l1", "ReduceL2": "l2", "ReduceSumSquare": "sum_square", "ReduceLogSum": "log_sum",
+    "ReduceLogSumExp": "log_sum_exp",
+}  # fmt: skip
+
+
+def _by_attribute(kind: str) -> Callable[[Operation], Tensor]:
+    def lower(op: Operation) -> Tensor:
+        return op.reduce(op.input(0), kind, op.attribute("axes", []), bool(op.attribute("keepdims")))
+
+    return lower
+
+
+def _by_operand(kind: str) -> Callable[[Operation], Tensor]:
+    def lower(op: Operation) -> Tensor:
+        x, axes = op.input(0), op.optional(1)
+        keep, noop = bool(op.attribute("keepdims")), bool(op.attribute("noop_with_empty_axes"))
+        if axes is not None and axes.data is None and axes.static_shape != (0,):
+            return op.emit("reduce", [x, axes], kind=kind, keep_dims=keep, noop_with_empty_axes=noop)
+        known = [] if axes is None or axes.data is None else [int(v) for v in axes.data.reshape(-1)]
+        if not known and noop:
+            return _elementwise(op, x, kind)
+        return op.reduce(x, kind, known, keep)
+
+    return lower
+
+
+def _elementwise(op: Operation, x: Tensor, kind: str) -> Tensor:
+    """The reduction over no axes: its function of each single element."""
+    if kind == "l1":
+        return op.map([x], lambda p, v: v.unary("abs"))
+    if kind == "l2":
+        return op.map([x], lambda p, v: v.unary("abs"))
+    if kind == "sum_square":
+        return op.map([x], lambda p, v: v * v)
+    if kind == "log_sum":
+        return op.map([x], lambda p, v: v.unary("log"))
+    return x
+
+
+for _name, _kind in KINDS.items():
+    rule(_name)(_by_attribute(_kind))
+    rule(_name, since=13 if _name == "ReduceSum" else 18)(_by_operand(_kind))
+
+
+@rule("ArgMax", "ArgMin")
+def arg_extremum(op: Operation) -> Tensor:
+    return op.emit(
+        "reduce",
+        [op.input(0)],
+        kind=op.node.op_type.lower(),
+        axes=[op.attribute("axis")],
+        keep_dims=bool(op.attribute("keepdims")),
+        select_last_index=bool(op.attribute("select_last_index", 0)),
+    )
+
+
+def _flattened(op: Operation, lower: Callable[[Tensor], Tensor]) -> Tensor:
+    """Before opset 13 softmax coerced to two dimensions at `axis` and worked on the second."""
+    x = op.input(0)
+    rank = rank_of(x, "input 0")
+    axis = op.attribute("axis")
+    axis += rank if axis < 0 else 0
+    if axis == rank - 1:
+        return lower(x)
+    shape = op.shape_of(x)
+    flat = (
+        op.reshape(x, [1, -1] if axis == 0 else [-1, _product(x, axis)])
+        if _product(x, axis)
+        else _flat(op, x, axis)
+    )
+    return op.reshape(lower(flat), shape)
+
+
+def _product(x: Tensor, axis: int) -> int:
+    """Elements from `axis` on, or 0 when they are not known."""
+    total = 1
+    for d in (x.shape or ())[axis:]:
+        total *= d if isinstance(d, int) else 0
+    return total
+
+
+def _flat(op: Operation, x: Tensor, axis: int) -> Tensor:
+    tail = op.reduce(op.shape_of(x, axis), "prod", [0])
+    return op.reshape(x, op.concat([op.constant(np.array([-1], np.int64)), tail], 0))
+
+
+@rule("Softmax", "LogSoftmax")
+def softmax_flattening(op: Operation) -> Tensor:
+    log = op.node.op_type == "LogSoftmax"
+    return _flattened(op, lambda x: op.emit("softmax", [x], axis=-1, log=log))
+
+
+@rule("Softmax", "LogSoftmax", since=13)
+def softmax(op: Operation) -> Tensor:
+    return op.emit("softmax", [op.input(0)], axis=op.attribute("axis"), log=op.node.op_type == "LogSoftmax")
+
+
+def _hardmax(op: Operation, x: Tensor, axis: int) -> Tensor:
+    rank = rank_of(x, "input 0")
+    axis += rank if axis < 0 else 0
+    best = op.emit("reduce", [x], kind="argmax", axes=[axis], keep_dims=True)
+
+    def body(p: Values, index: Expr, value: Expr) -> Expr:
+        return p.iota(axis).binary("eq", index).cast(value.kind)
+
+    return op.map([best, x], body, x.dtype)
+
+
+@rule("Hardmax")
+def hardmax_flattening(op: Operation) -> Tensor:
+    return _flattened(op, lambda x: _hardmax(op, x, -1))
+
+
+@rule("Hardmax", since=13)
+def hardmax(op: Operation) -> Tensor:
+    return _hardmax(op, op.input(0), op.attribute("axis"))
+
+
+@rule("CumSum", "CumProd")
+def cumsum(op: Operation) -> Tensor:
+    axis = op.input(1)
+    axis = op.reshape(axis, []) if axis.rank else axis
+    return op.emit(
+        "cumsum",
+        [op.input(0), axis],
+        exclusive=bool(op.attribute("exclusive")),
+        reverse=bool(op.attribute("reverse")),
+        product=op.node.op_type == "CumProd",
+    )

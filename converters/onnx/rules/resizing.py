@@ -1,0 +1,87 @@
+"""Rules of Resize and Upsample.
+Sizes or scales that are known become attributes; else they stay operands of the runtime op."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from linnet.converters.onnx.operation import Operation
+from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.movement import as_i64
+from linnet.graph import Tensor
+
+
+def _resize(
+    op: Operation, scales: Tensor | None, sizes: Tensor | None, roi: Tensor | None, attributes: dict[str, Any]
+) -> Tensor:
+    x = op.input(0)
+    scales = None if scales is not None and scales.static_shape == (0,) else scales
+    sizes = None if sizes is not None and sizes.static_shape == (0,) else sizes
+    crop = attributes.get("coordinates") == "tf_crop_and_resize"
+    if sizes is None and scales is None:
+        raise op.unsupported("neither scales nor sizes are given", "export the model again")
+    if (
+        not crop
+        and (sizes.data if sizes is not None else scales.data if scales is not None else None) is not None
+    ):
+        if sizes is not None and sizes.data is not None:
+            attributes["sizes"] = [int(v) for v in sizes.data.reshape(-1)]
+        elif scales is not None and scales.data is not None:
+            attributes["scales"] = [float(v) for v in scales.data.reshape(-1)]
+        return op.emit("resize", [x], **attributes)
+    operands = [x, None if sizes is not None else scales, as_i64(op, sizes) if sizes is not None else None]
+    if crop:
+        operands.append(roi)
+    while operands[-1] is None:
+        operands.pop()
+    return op.emit("resize", operands, **attributes)
+
+
+def _mode(op: Operation) -> str:
+    mode = str(op.attribute("mode"))
+    if mode not in ("nearest", "linear", "cubic"):
+        raise op.unsupported(f"mode {mode!r}", "use nearest, linear or cubic")
+    return mode
+
+
+@rule("Upsample")
+def upsample_by_attribute(op: Operation) -> Tensor:
+    attributes = {
+        "mode": _mode(op),
+        "coordinates": "asymmetric",
+        "nearest": "floor",
+        "scales": list(op.attribute("scales")),
+    }
+    return op.emit("resize", [op.input(0)], **attributes)
+
+
+@rule("Upsample", since=9)
+def upsample(op: Operation) -> Tensor:
+    return _resize(
+        op, op.input(1), None, None, {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"}
+    )
+
+
+@rule("Resize", since=10)
+def resize_10(op: Operation) -> Tensor:
+    return _resize(
+        op, op.input(1), None, None, {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"}
+    )
+
+
+@rule("Resize", since=11)
+def resize(op: Operation) -> Tensor:
+    attributes: dict[str, Any] = {
+        "mode": _mode(op),
+        "coordinates": str(op.attribute("coordinate_transformation_mode")),
+        "nearest": str(op.attribute("nearest_mode")),
+        "cubic_coefficient": float(op.attribute("cubic_coeff_a")),
+        "exclude_outside": bool(op.attribute("exclude_outside")),
+        "extrapolation_value": float(op.attribute("extrapolation_value")),
+        "antialias": bool(op.attribute("antialias", 0)),
+        "axes": list(op.attribute("axes") or []),
+        "aspect": str(op.attribute("keep_aspect_ratio_policy", "stretch")),
+    }
+    if attributes["coordinates"] == "tf_half_pixel_for_nn":
+        raise op.unsupported("coordinate_transformation_mode 'tf_half_pixel_for_nn'", "use half_pixel")
+    return _resize(op, op.optional(2), op.optional(3), op.optional(1), attributes)
