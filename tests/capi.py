@@ -1,0 +1,187 @@
+"""The C API straight through cffi, for what Python's Session hides: allocators, arenas, error codes, devices.
+Handles are freed by `Chain.close`; every failing call gives back its status and the record."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from linnet._generated.ffi import ffi
+from tests.native import build
+
+NULL = ffi.NULL
+_LIBC = ctypes.CDLL(None)
+_LIBC.aligned_alloc.restype = ctypes.c_void_p
+_LIBC.aligned_alloc.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+_LIBC.free.argtypes = [ctypes.c_void_p]
+
+
+@functools.cache
+def lib() -> Any:
+    """The library of the release build, opened apart from the one that `import linnet` uses."""
+    return ffi.dlopen(str(build("release") / "liblinnet.so"))
+
+
+def text(field: Any) -> str:
+    """A C string."""
+    return bytes(ffi.string(field)).decode()
+
+
+class Failure(Exception):
+    """A call of the C API that gave another status than OK."""
+
+    def __init__(self, status: int, record: Any) -> None:
+        self.status = int(status)
+        self.record = record
+        line = ffi.new("char[1024]")
+        lib().linnet_error_format(record, line, 1024)
+        self.text = text(line)
+        super().__init__(f"{text(lib().linnet_status_name(status))}: {self.text}")
+
+
+def check(status: int, record: Any) -> None:
+    """Raises Failure unless the status is OK."""
+    if status:
+        raise Failure(status, record)
+
+
+class Allocator:
+    """A host allocator that counts, and fails at the `fail_at`-th call (from 0)."""
+
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.fail_at, self.calls, self.live, self.failed = fail_at, 0, {}, False  # type: ignore[var-annotated]
+        self.faults: list[str] = []
+
+        @ffi.callback("void *(void *, size_t, size_t)")
+        def alloc(_: Any, size: int, alignment: int) -> Any:
+            call = self.calls
+            self.calls += 1
+            if call == self.fail_at:
+                self.failed = True
+                return NULL
+            address = _LIBC.aligned_alloc(alignment, -(-size // alignment) * alignment)
+            ctypes.memset(address, 0xA5, size)  # whoever counts on zeroed memory is found out
+            self.live[address] = size
+            return ffi.cast("void *", address)
+
+        @ffi.callback("void(void *, void *, size_t)")
+        def free(_: Any, pointer: Any, size: int) -> None:
+            address = int(ffi.cast("uintptr_t", pointer))
+            if address and self.live.pop(address, None) != size:
+                self.faults.append(f"free of {size} bytes at {address:#x}, which were not taken so")
+            _LIBC.free(address)
+
+        self._keep = (alloc, free)
+        self.struct = ffi.new("linnet_allocator *", {"context": NULL, "alloc": alloc, "free": free})
+
+    @property
+    def bytes(self) -> int:
+        """Bytes taken and not yet given back."""
+        return sum(self.live.values())
+
+
+class Chain:
+    """Model, store, plan and session of one file held in memory; each step may raise Failure."""
+
+    def __init__(self, data: bytes, allocator: Allocator | None = None, *, copy: bool = True) -> None:
+        self.data = data  # kept alive for a model that does not copy
+        self.allocator = allocator
+        self.model = self.store = self.plan = self.session = NULL
+        self.error = ffi.new("linnet_error *")
+        self._keep: list[Any] = []
+        config = ffi.new("linnet_model_config *")
+        lib().linnet_model_config_init(config)
+        config.allocator = allocator.struct if allocator else NULL
+        out = ffi.new("linnet_model **")
+        try:
+            check(lib().linnet_model_open_memory(ffi.from_buffer(data), len(data), int(copy), config, out, self.error), self.error)
+        finally:
+            self.model = out[0]
+
+    def make_store(self) -> Chain:
+        out = ffi.new("linnet_store **")
+        allocator = self.allocator.struct if self.allocator else NULL
+        status = lib().linnet_store_create(self.model, allocator, out, self.error)
+        self.store = out[0]
+        check(status, self.error)
+        return self
+
+    def make_plan(self, signature: str = "infer", shapes: dict[str, tuple[int, ...]] | None = None, **fields: Any) -> Chain:
+        config = ffi.new("linnet_plan_config *")
+        lib().linnet_plan_config_init(config)
+        config.threads = 1
+        name = ffi.new("char[]", signature.encode())
+        config.signature = name
+        rows = ffi.new("linnet_shape[]", max(1, len(shapes or {})))
+        for row, (key, dims) in zip(rows, (shapes or {}).items(), strict=False):
+            self._keep.append(ffi.new("char[]", key.encode()))
+            row.input, row.rank = self._keep[-1], len(dims)
+            row.dims[0 : len(dims)] = list(dims)
+        config.shapes, config.shape_count = rows, len(shapes or {})
+        for key, value in fields.items():
+            if isinstance(value, str):
+                self._keep.append(ffi.new("char[]", value.encode()))
+                value = self._keep[-1]
+            setattr(config, key, value)
+        self._keep += [name, rows]
+        out = ffi.new("linnet_plan **")
+        status = lib().linnet_plan_create(self.model, config, out, self.error)
+        self.plan = out[0]
+        check(status, self.error)
+        return self
+
+    def make_session(self, **fields: Any) -> Chain:
+        config = ffi.new("linnet_session_config *")
+        lib().linnet_session_config_init(config)
+        for key, value in fields.items():
+            setattr(config, key, value)
+        out = ffi.new("linnet_session **")
+        status = lib().linnet_session_create(self.plan, self.store, config, out, self.error)
+        self.session = out[0]
+        check(status, self.error)
+        return self
+
+    def set(self, feeds: dict[str, np.ndarray]) -> Chain:
+        for name, array in feeds.items():
+            dense = np.ascontiguousarray(array)
+            status = lib().linnet_session_set(self.session, name.encode(), ffi.from_buffer(dense), dense.nbytes, self.error)
+            check(status, self.error)
+        return self
+
+    def run(self) -> Chain:
+        check(lib().linnet_run(self.session, self.error), self.error)
+        return self
+
+    def output(self, i: int = 0) -> np.ndarray:
+        """A copy of output i in its logical shape."""
+        from linnet.graph import DTYPE_NAMES, numpy_dtype
+
+        info = ffi.new("linnet_tensor_info *")
+        check(lib().linnet_session_output_info(self.session, i, info), self.error)
+        data = bytes(ffi.buffer(lib().linnet_session_output(self.session, i), info.bytes))
+        return np.frombuffer(data, numpy_dtype(DTYPE_NAMES[info.dtype])).reshape(list(info.shape)[: info.rank])
+
+    def info(self) -> Any:
+        """The plan's linnet_plan_info."""
+        info = ffi.new("linnet_plan_info *")
+        info.struct_size = ffi.sizeof("linnet_plan_info")
+        check(lib().linnet_plan_get_info(self.plan, info), self.error)
+        return info
+
+    def close(self) -> None:
+        """Frees all, in an order that makes each object outlive its handle."""
+        lib().linnet_model_free(self.model)
+        lib().linnet_store_free(self.store)
+        lib().linnet_plan_free(self.plan)
+        lib().linnet_session_free(self.session)
+        self.model = self.store = self.plan = self.session = NULL
+
+    def __enter__(self) -> Chain:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,188 @@
+"""Small graphs that many tests share, built with linnet's own op builders: one per thing that a file can hold.
+`bytes_of(name)` is the .lnt file, `feeds(name)` inputs for it; all are seeded and the same on every machine."""
+
+from __future__ import annotations
+
+import functools
+import zlib
+from collections.abc import Callable
+
+import numpy as np
+
+import linnet
+from linnet._generated.op_table import OPCODES
+from linnet.graph import DTYPE_IDS, Function, Graph, Tensor, emit
+
+F32, I32 = 1, 7
+Feeds = dict[str, np.ndarray]
+
+
+def pointwise(opcode: str, *operands: Tensor | float, dtype: str = "f32") -> Tensor:
+    """One map of one opcode; numbers become immediates. f32 registers, stored as `dtype`."""
+    tensors = [value for value in operands if isinstance(value, Tensor)]
+    floats: list[float] = []
+    program: list[int] = []
+    for value in operands:
+        if isinstance(value, Tensor):
+            program += [OPCODES["load"][0], F32, tensors.index(value), 0, 0]
+        else:
+            program += [OPCODES["const"][0], F32, len(floats), 0, 0]
+            floats.append(value)
+    registers = [*range(len(operands)), 0, 0, 0][:3]
+    program += [OPCODES[opcode][0], F32, *registers]
+    compares = opcode in ("eq", "ne", "lt", "le", "gt", "ge")
+    program += [OPCODES["store"][0], I32 if compares else F32, len(operands), 0, 0]
+    attributes = {"program": program, "floats": floats, "dtypes": [DTYPE_IDS[dtype]]}
+    return emit("map", tensors, attributes)[0]
+
+
+def _weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return (rng.standard_normal(shape) / np.sqrt(max(1, np.prod(shape[1:])))).astype(np.float32)
+
+
+def _finish(graph: Graph, function: Function, *outputs: Tensor) -> Graph:
+    function.outputs += outputs
+    graph.signature("infer", function)
+    return graph
+
+
+def mlp() -> Graph:
+    """x f32 [4,8] -> matmul, bias, relu, matmul, softmax -> y f32 [4,5]."""
+    rng = np.random.default_rng(1)
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (4, 8))
+    w1, b1 = main.constant(_weights(rng, 8, 16), "w1"), main.constant(_weights(rng, 16), "b1")
+    hidden = pointwise("max", emit("matmul", [x, w1, b1], {})[0], 0.0)
+    scores = emit("matmul", [hidden, main.constant(_weights(rng, 16, 5), "w2")], {})[0]
+    return _finish(graph, main, emit("softmax", [scores], {"axis": -1}, name="y")[0])
+
+
+def conv_net() -> Graph:
+    """x f32 [1,3,16,16] -> conv, relu, depthwise conv, relu, pointwise conv with a residual, mean, matmul -> y f32 [1,5]."""
+    rng = np.random.default_rng(2)
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (1, 3, 16, 16))
+    a = emit("conv", [x, main.constant(_weights(rng, 8, 3, 3, 3), "w1"), main.constant(_weights(rng, 8), "b1")],
+             {"pads": [1] * 4, "strides": [2, 2]})[0]  # fmt: skip
+    a = pointwise("max", a, 0.0)
+    b = emit("conv", [a, main.constant(_weights(rng, 8, 1, 3, 3), "w2")], {"pads": [1] * 4, "group": 8})[0]
+    b = pointwise("max", b, 0.0)
+    c = emit("conv", [b, main.constant(_weights(rng, 8, 8, 1, 1), "w3"), main.constant(_weights(rng, 8), "b3")], {})[0]
+    c = pointwise("add", c, a)
+    mean = emit("reduce", [c], {"kind": "mean", "axes": [2, 3], "keep_dims": False})[0]
+    w4, b4 = main.constant(_weights(rng, 8, 5), "w4"), main.constant(_weights(rng, 5), "b4")
+    return _finish(graph, main, emit("matmul", [mean, w4, b4], {}, name="y")[0])
+
+
+def _quantized(dtype: str) -> Graph:
+    rng = np.random.default_rng(3)
+    batches = [{"x": rng.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(4)]
+    return linnet.quantize(conv_net(), batches, dtype=dtype)
+
+
+def counter() -> Graph:
+    """`infer`: y = total + x; `train`: total = total + x, y = the new total. All f32 [4]."""
+    graph = Graph()
+    total = graph.variable("total", np.arange(4, dtype=np.float32))
+    for name in ("infer", "train"):
+        function = graph.function(name)
+        x = function.placeholder("x", "f32", (4,))
+        before = function.read(total)
+        y = pointwise("add", before, x)
+        if name == "train":
+            y = emit("assign", [before, y], {})[0]
+        function.outputs.append(y)
+        graph.signature(name, function, outputs=["y"])
+    return graph
+
+
+def branch() -> Graph:
+    """x f32 [6] -> sum(x) > 0 ? x + 1 : x * 2 -> y f32 [6]."""
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (6,))
+    branches = []
+    for opcode, number in (("add", 1.0), ("mul", 2.0)):
+        function = graph.function(opcode)
+        function.outputs.append(pointwise(opcode, function.placeholder("v", "f32", (6,)), number))
+        branches.append(function)
+    total = emit("reduce", [x], {"kind": "sum", "axes": [0], "keep_dims": False})[0]
+    condition = pointwise("gt", total, 0.0, dtype="bool")
+    y = emit("if", [condition, x], {"then_function": branches[0], "else_function": branches[1]}, name="y")[0]
+    return _finish(graph, main, y)
+
+
+def gather() -> Graph:
+    """indices i64 [3] into a table f32 [5,4] -> y f32 [3,4]."""
+    graph = Graph()
+    main = graph.function()
+    table = main.constant(_weights(np.random.default_rng(5), 5, 4), "table")
+    return _finish(graph, main, emit("gather", [table, main.placeholder("indices", "i64", (3,))], {}, name="y")[0])
+
+
+def data_dependent() -> Graph:
+    """x f32 [2,6]: the values that are not zero, reshaped to two rows -> y f32 [2,n]. n is known only while running."""
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (2, 6))
+    flat = emit("copy", [x], {"kind": "reshape", "shape": [12]})[0]
+    where = emit("nonzero", [flat], {})[0]  # i64 [1,n]
+    found = emit("gather", [flat, where], {"axis": 0})[0]  # f32 [1,n]
+    count = emit("shape", [where], {"start": 1, "end": 2})[0]  # i64 [1]: n
+    half = main.constant(np.array([2], np.int64), "two")
+    program = [
+        OPCODES["load"][0], 8, 0, 0, 0, OPCODES["load"][0], 8, 1, 0, 0, OPCODES["div"][0], 8, 0, 1, 0,
+        OPCODES["store"][0], 8, 2, 0, 0,
+    ]  # fmt: skip
+    columns = emit("map", [count, half], {"program": program, "dtypes": [DTYPE_IDS["i64"]]})[0]
+    shape = emit("copy", [half, columns], {"kind": "concat", "axis": 0})[0]
+    y = emit("copy", [found, shape], {"kind": "reshape"}, name="y")[0]
+    return _finish(graph, main, pointwise("mul", y, 10.0))
+
+
+def dynamic() -> Graph:
+    """x f32 [n,3], n given when planning -> y = x + 1."""
+    graph = Graph()
+    main = graph.function()
+    return _finish(graph, main, pointwise("add", main.placeholder("x", "f32", ("n", 3)), 1.0))
+
+
+def one_op() -> Graph:
+    """x f32 [4] -> y = x + 1: what a run costs when there is nothing to compute."""
+    graph = Graph()
+    main = graph.function()
+    return _finish(graph, main, pointwise("add", main.placeholder("x", "f32", (4,)), 1.0))
+
+
+GRAPHS: dict[str, Callable[[], Graph]] = {
+    "mlp": mlp,
+    "conv_net": conv_net,
+    "conv_net_i8": lambda: _quantized("i8"),
+    "conv_net_i16": lambda: _quantized("i16"),
+    "conv_net_f16": lambda: _quantized("f16"),
+    "counter": counter,
+    "branch": branch,
+    "gather": gather,
+    "data_dependent": data_dependent,
+    "dynamic": dynamic,
+    "one_op": one_op,
+}
+
+
+@functools.cache
+def bytes_of(name: str) -> bytes:
+    """The .lnt file of a graph."""
+    return GRAPHS[name]().to_bytes()
+
+
+def feeds(name: str) -> Feeds:
+    """Inputs for a graph."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    if name == "gather":
+        return {"indices": np.array([4, 0, -2], np.int64)}
+    shape = {"mlp": (4, 8), "counter": (4,), "branch": (6,), "data_dependent": (2, 6), "dynamic": (5, 3), "one_op": (4,)}.get(
+        name, (1, 3, 16, 16)
+    )
+    return {"x": rng.standard_normal(shape).astype(np.float32)}

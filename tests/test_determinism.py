@@ -1,0 +1,91 @@
+"""The same bits everywhere: integer results on every ISA level and thread count, float results on every thread count.
+Reference kernels are one of the levels compared, so the fast kernels are exact and not merely alike."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet._fetch import FetchError
+from tests import zoo
+from tests.native import ROOT
+
+Feeds = dict[str, np.ndarray]
+DIGITS = ROOT / "examples" / "mnist_small"
+THREADS = (1, 2, 3)
+
+
+def _digits(count: int) -> Iterator[Feeds]:
+    with np.load(DIGITS / "samples.npz") as samples:
+        for image in samples["images"][:count]:
+            yield {"input": (image.astype(np.float32) / 255)[None, None]}
+
+
+def _lines(count: int) -> Iterator[Feeds]:
+    feeds = zoo.inputs("ppocr_cls")
+    for i in range(count):
+        yield {name: np.roll(value, 7 * i, axis=-1) for name, value in feeds.items()}
+
+
+MODELS = {"mnist_small": _digits, "ppocr_cls": _lines}
+
+
+@functools.cache
+def _graph(name: str) -> linnet.Graph:
+    if name == "mnist_small":
+        return linnet.from_onnx(DIGITS / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)})
+    try:
+        path = zoo.fetch(name)
+    except FetchError as error:
+        pytest.skip(f"{name} is not at hand: {error}")
+    return linnet.from_onnx(path, input_shapes=zoo.input_shapes(name))
+
+
+@functools.cache
+def _file(name: str, dtype: str) -> bytes:
+    graph = _graph(name)
+    return (graph if dtype == "f32" else linnet.quantize(graph, list(MODELS[name](4)), dtype=dtype)).to_bytes()
+
+
+def _results(name: str, dtype: str, **options: object) -> list[dict[str, np.ndarray]]:
+    session = linnet.Session(_file(name, dtype), **options)  # type: ignore[arg-type]
+    return [session.run(feeds) for feeds in MODELS[name](3)]
+
+
+def _same(a: list[dict[str, np.ndarray]], b: list[dict[str, np.ndarray]]) -> None:
+    for first, second in zip(a, b, strict=True):
+        for name, value in first.items():
+            np.testing.assert_array_equal(value.view(np.uint8), second[name].view(np.uint8), err_msg=name)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_integer_results_are_the_same_bits_everywhere(name: str, dtype: str) -> None:
+    expected = _results(name, dtype, threads=1, reference=True)
+    assert any(np.ptp(value) > 0 for result in expected for value in result.values()), "a flat output proves nothing"
+    for isa in linnet.isa_names():
+        for threads in THREADS:
+            _same(_results(name, dtype, threads=threads, isa_max=isa), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+@pytest.mark.parametrize("name", MODELS)
+def test_float_results_do_not_depend_on_threads(name: str, dtype: str) -> None:
+    for isa in linnet.isa_names():
+        expected = _results(name, dtype, threads=1, isa_max=isa)
+        for threads in THREADS[1:]:
+            _same(_results(name, dtype, threads=threads, isa_max=isa), expected)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "i8"])
+def test_a_session_repeats_itself(dtype: str) -> None:
+    """Running other inputs in between leaves nothing behind."""
+    session = linnet.Session(_file("mnist_small", dtype), threads=2)
+    feeds = list(MODELS["mnist_small"](4))
+    first = [session.run(f) for f in feeds]
+    again = [session.run(f) for f in reversed(feeds)][::-1]
+    _same(first, again)
