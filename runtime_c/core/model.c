@@ -1,0 +1,337 @@
+/* model.c - opening a .lnt file: header, private copy of the structure, lifetime; and the questions a caller may ask.
+ * The container is specified in docs/format.md; the structure is verified by structure.c. */
+#include "core/structure.h"
+#include "core/crc32.h"
+
+#include <string.h>
+
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "linnet reads little-endian files in place and needs a little-endian machine"
+#endif
+
+enum { HEADER_SIZE = 64, READER_VERSION = 1 };
+static const char magic[8] = {'L', 'I', 'N', 'N', 'E', 'T', '\r', '\n'};
+
+typedef struct header {
+    uint32_t format_version, oldest_reader, structure_crc;
+    uint64_t structure_offset, structure_size, file_size;
+} header;
+
+static uint32_t u32_at(const unsigned char *p)
+{
+    return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+static uint64_t u64_at(const unsigned char *p)
+{
+    return u32_at(p) | (uint64_t)u32_at(p + 4) << 32;
+}
+
+static linnet_status read_header(const void *file, size_t size, header *h, linnet_error *error)
+{
+    unsigned char bytes[HEADER_SIZE];
+    size_t known = size < HEADER_SIZE ? size : HEADER_SIZE;
+    memset(bytes, 0, sizeof bytes);
+    if (known)
+        memcpy(bytes, file, known); /* a mapped file may change: everything is read from this copy */
+    if (known < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0) {
+        bool text_mode = known >= 6 && memcmp(bytes, magic, 6) == 0;
+        ln_fail(error, LINNET_BAD_MAGIC, "not a .lnt file");
+        ln_expected(error, "a file that begins with LINNET");
+        ln_got(error, "%zu bytes that begin otherwise", size);
+        ln_hint(error, text_mode ? "it was transferred as text: copy it again in binary mode"
+                                 : "convert the model with `linnet convert`");
+        return LINNET_BAD_MAGIC;
+    }
+    if (known < HEADER_SIZE) {
+        ln_fail(error, LINNET_TRUNCATED, "the file ends inside its header");
+        ln_expected(error, "at least %d bytes", HEADER_SIZE);
+        return ln_got(error, "%zu", size), LINNET_TRUNCATED;
+    }
+    h->format_version = u32_at(bytes + 8);
+    h->oldest_reader = u32_at(bytes + 12);
+    h->structure_offset = u64_at(bytes + 16);
+    h->structure_size = u64_at(bytes + 24);
+    h->structure_crc = u32_at(bytes + 32);
+    h->file_size = u64_at(bytes + 40);
+    if (h->oldest_reader > READER_VERSION) {
+        ln_fail(error, LINNET_NEWER_FORMAT, "the file needs a newer reader");
+        ln_expected(error, "reader version %d or older", READER_VERSION);
+        ln_got(error, "%u", (unsigned)h->oldest_reader);
+        return ln_hint(error, "use a newer linnet (this is %s)", linnet_version()), LINNET_NEWER_FORMAT;
+    }
+    if (h->format_version == 0 || h->oldest_reader == 0 || h->oldest_reader > h->format_version) {
+        ln_fail(error, LINNET_CORRUPT, "the header's versions cannot be right");
+        return ln_got(error, "format %u, oldest reader %u", (unsigned)h->format_version, (unsigned)h->oldest_reader),
+               LINNET_CORRUPT;
+    }
+    if (h->file_size != size) {
+        linnet_status code = h->file_size > size ? LINNET_TRUNCATED : LINNET_CORRUPT;
+        ln_fail(error, code, "the file has another size than its header says");
+        ln_expected(error, "%llu bytes", (unsigned long long)h->file_size);
+        ln_got(error, "%zu bytes", size);
+        return ln_hint(error, "copy the file again"), code;
+    }
+    if (h->structure_offset != HEADER_SIZE || h->structure_size > size - HEADER_SIZE || h->structure_size > INT32_MAX) {
+        ln_fail(error, LINNET_CORRUPT, "the header's structure range lies outside the file");
+        return ln_got(error, "offset %llu, size %llu", (unsigned long long)h->structure_offset,
+                      (unsigned long long)h->structure_size), LINNET_CORRUPT;
+    }
+    return LINNET_OK;
+}
+
+static linnet_status load(linnet_model *model, linnet_error *error)
+{
+    header h;
+    char *structure;
+    uint32_t crc;
+    linnet_status status = read_header(model->file, model->file_size, &h, error);
+    if (status)
+        return status;
+    structure = ln_pool_alloc(&model->pool, (size_t)h.structure_size);
+    if (!structure) {
+        ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the structure of the file");
+        return ln_got(error, "%llu bytes wanted", (unsigned long long)h.structure_size), LINNET_OUT_OF_MEMORY;
+    }
+    memcpy(structure, (const char *)model->file + HEADER_SIZE, (size_t)h.structure_size);
+    crc = ln_crc32(0, structure, (size_t)h.structure_size);
+    if (crc != h.structure_crc) {
+        ln_fail(error, LINNET_CORRUPT, "the checksum of the structure is wrong");
+        ln_expected(error, "CRC-32 %08x", (unsigned)h.structure_crc);
+        ln_got(error, "%08x", (unsigned)crc);
+        return ln_hint(error, "the file was damaged: copy it again"), LINNET_CORRUPT;
+    }
+    return ln_read_structure(model, structure, (size_t)h.structure_size, error);
+}
+
+static void release(linnet_model *model)
+{
+    ln_memory memory;
+    ln_pool_free(&model->pool);
+    if (model->file_kind == LN_FILE_MAPPED)
+        ln_file_unmap(model->file, model->file_size);
+    else if (model->file_kind == LN_FILE_COPIED)
+        ln_memory_free(&model->memory, (void *)(uintptr_t)model->file, model->file_size);
+    memory = model->memory;
+    ln_memory_free(&memory, model, sizeof *model);
+}
+
+static linnet_status check_config(const linnet_model_config *config, const linnet_allocator **allocator,
+                                  linnet_error *error)
+{
+    *allocator = NULL;
+    if (!config)
+        return LINNET_OK;
+    if (config->struct_size != sizeof *config) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.struct_size is not one this library knows");
+        ln_expected(error, "%zu", sizeof *config);
+        ln_got(error, "%zu", config->struct_size);
+        return ln_hint(error, "call linnet_model_config_init first"), LINNET_INVALID_ARGUMENT;
+    }
+    *allocator = config->allocator;
+    if (*allocator && (!(*allocator)->alloc || !(*allocator)->free))
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "the allocator lacks `alloc` or `free`");
+    return LINNET_OK;
+}
+
+static linnet_status new_model(const linnet_allocator *allocator, linnet_model **out, linnet_error *error)
+{
+    ln_memory memory;
+    linnet_model *model;
+    ln_memory_init(&memory, allocator);
+    model = ln_memory_alloc(&memory, sizeof *model);
+    if (!model)
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a model");
+    memset(model, 0, sizeof *model);
+    model->memory = memory;
+    atomic_init(&model->references.count, 1);
+    ln_pool_init(&model->pool, &model->memory);
+    model->file_kind = LN_FILE_BORROWED;
+    *out = model;
+    return LINNET_OK;
+}
+
+static linnet_status finish(linnet_model *model, const char *path, linnet_model **out, linnet_error *error)
+{
+    linnet_status status = load(model, error);
+    if (status == LINNET_OK) {
+        *out = model;
+        return LINNET_OK;
+    }
+    if (path && error && !error->tensor[0])
+        ln_at_tensor(error, path);
+    release(model);
+    return status;
+}
+
+void linnet_model_config_init(linnet_model_config *config)
+{
+    if (!config)
+        return;
+    memset(config, 0, sizeof *config);
+    config->struct_size = sizeof *config;
+}
+
+linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
+                                linnet_error *error)
+{
+    const linnet_allocator *allocator;
+    linnet_model *model;
+    linnet_status status;
+    if (!out)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open: `out` is NULL");
+    *out = NULL;
+    if (!path)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open: `path` is NULL");
+    if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
+        return status;
+    status = ln_file_map(path, &model->file, &model->file_size, error);
+    if (status) {
+        release(model);
+        return status;
+    }
+    model->file_kind = LN_FILE_MAPPED;
+    return finish(model, path, out, error);
+}
+
+linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, const linnet_model_config *config,
+                                       linnet_model **out, linnet_error *error)
+{
+    const linnet_allocator *allocator;
+    linnet_model *model;
+    linnet_status status;
+    if (!out)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open_memory: `out` is NULL");
+    *out = NULL;
+    if (!data && size)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open_memory: `data` is NULL");
+    if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
+        return status;
+    model->file = data;
+    model->file_size = size;
+    if (size && (copy || (uintptr_t)data % 16 != 0)) {
+        void *own = ln_memory_alloc(&model->memory, size);
+        if (!own) {
+            release(model);
+            ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a copy of the file");
+            return ln_got(error, "%zu bytes wanted", size), LINNET_OUT_OF_MEMORY;
+        }
+        memcpy(own, data, size);
+        model->file = own;
+        model->file_kind = LN_FILE_COPIED;
+    }
+    return finish(model, NULL, out, error);
+}
+
+linnet_model *ln_model_retain(linnet_model *model)
+{
+    atomic_fetch_add_explicit(&model->references.count, 1, memory_order_relaxed);
+    return model;
+}
+
+void linnet_model_free(linnet_model *model)
+{
+    if (model && atomic_fetch_sub_explicit(&model->references.count, 1, memory_order_acq_rel) == 1)
+        release(model);
+}
+
+/* ---- questions --------------------------------------------------------------------------------------------------- */
+
+static const ln_signature *signature_at(const linnet_model *model, int signature)
+{
+    return model && signature >= 0 && signature < model->n_signatures ? &model->signatures[signature] : NULL;
+}
+
+int linnet_model_signature_count(const linnet_model *model)
+{
+    return model ? model->n_signatures : 0;
+}
+
+const char *linnet_model_signature_name(const linnet_model *model, int signature)
+{
+    const ln_signature *s = signature_at(model, signature);
+    return s ? s->name : NULL;
+}
+
+int linnet_model_find_signature(const linnet_model *model, const char *name)
+{
+    for (int i = 0; model && name && i < model->n_signatures; i++)
+        if (!strcmp(model->signatures[i].name, name))
+            return i;
+    return -1;
+}
+
+int linnet_model_input_count(const linnet_model *model, int signature)
+{
+    const ln_signature *s = signature_at(model, signature);
+    return s ? model->functions[s->function].n_inputs : 0;
+}
+
+int linnet_model_output_count(const linnet_model *model, int signature)
+{
+    const ln_signature *s = signature_at(model, signature);
+    return s ? model->functions[s->function].n_outputs : 0;
+}
+
+static void describe(const char *name, const ln_tensor *t, linnet_tensor_info *out)
+{
+    uint64_t bytes;
+    memset(out, 0, sizeof *out);
+    out->name = name;
+    out->dtype = t->dtype;
+    out->rank = t->rank;
+    for (int i = 0; i < t->rank; i++)
+        out->shape[i] = t->dims[i];
+    if (ln_bytes(t, &bytes))
+        out->bytes = (size_t)bytes;
+    if (t->quant && t->quant->scheme == LN_QUANT_TENSOR) {
+        out->scale = t->quant->scale[0];
+        out->zero = t->quant->zero ? t->quant->zero[0] : 0;
+    }
+}
+
+linnet_status linnet_model_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out)
+{
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    if (!f || !out || i < 0 || i >= f->n_inputs)
+        return LINNET_INVALID_ARGUMENT;
+    describe(s->inputs[i], &f->values[f->inputs[i]].tensor, out);
+    return LINNET_OK;
+}
+
+linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out)
+{
+    const ln_signature *s = signature_at(model, signature);
+    const ln_function *f = s ? &model->functions[s->function] : NULL;
+    if (!f || !out || i < 0 || i >= f->n_outputs)
+        return LINNET_INVALID_ARGUMENT;
+    describe(s->outputs[i], &f->values[f->outputs[i]].tensor, out);
+    return LINNET_OK;
+}
+
+int linnet_model_variable_count(const linnet_model *model)
+{
+    return model ? model->n_variables : 0;
+}
+
+linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out)
+{
+    if (!model || !out || i < 0 || i >= model->n_variables)
+        return LINNET_INVALID_ARGUMENT;
+    describe(model->variables[i].name, &model->variables[i].tensor, out);
+    return LINNET_OK;
+}
+
+const char *linnet_model_metadata(const linnet_model *model, const char *key)
+{
+    for (int32_t i = 0; model && key && i < model->n_metadata; i++)
+        if (!strcmp(model->metadata[2 * i], key))
+            return model->metadata[2 * i + 1];
+    return NULL;
+}
+
+size_t linnet_model_mapped_bytes(const linnet_model *model)
+{
+    return model && model->file_kind == LN_FILE_MAPPED ? model->file_size : 0;
+}

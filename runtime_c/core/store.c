@@ -1,0 +1,195 @@
+/* store.c - the variables of a model in one aligned block, with a version each and one readers-writer lock.
+ * A store may be shared by sessions of several plans; it keeps its model alive. */
+#include "core/store.h"
+
+#include <string.h>
+
+struct linnet_store {
+    ln_memory memory;
+    ln_references references;
+    linnet_model *model;
+    ln_lock lock;
+    char *block;
+    size_t block_bytes;
+    size_t *offsets;    /* per variable; in the same allocation as the struct */
+    uint64_t *versions;
+};
+
+static size_t struct_bytes(int32_t variables)
+{
+    return sizeof(linnet_store) + (size_t)variables * (sizeof(size_t) + sizeof(uint64_t));
+}
+
+linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
+                                  linnet_error *error)
+{
+    ln_memory memory;
+    linnet_store *store;
+    size_t total = 0;
+    if (!out)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_store_create: `out` is NULL");
+    *out = NULL;
+    if (!model)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_store_create: `model` is NULL");
+    ln_memory_init(&memory, allocator ? allocator : &model->memory.allocator);
+    store = ln_memory_alloc(&memory, struct_bytes(model->n_variables));
+    if (!store)
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a store");
+    memset(store, 0, struct_bytes(model->n_variables));
+    store->versions = (uint64_t *)(store + 1);
+    store->offsets = (size_t *)(store->versions + model->n_variables);
+    for (int32_t i = 0; i < model->n_variables; i++) {
+        uint64_t bytes = model->variables[i].bytes;
+        store->offsets[i] = total;
+        if (bytes > SIZE_MAX / 2 - total - LN_ALIGNMENT) {
+            ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+            return ln_fail(error, LINNET_TOO_LARGE, "the variables of this model are larger than the address space");
+        }
+        total += ln_round_up((size_t)bytes, LN_ALIGNMENT);
+    }
+    store->block_bytes = total;
+    store->block = total ? ln_memory_alloc(&memory, total) : NULL;
+    if (total && !store->block) {
+        ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+        ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the variables of a model");
+        return ln_got(error, "%zu bytes wanted", total), LINNET_OUT_OF_MEMORY;
+    }
+    if (!ln_lock_init(&store->lock)) {
+        ln_memory_free(&memory, store->block, total);
+        ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no lock for a store");
+    }
+    if (total)
+        memset(store->block, 0, total);
+    for (int32_t i = 0; i < model->n_variables; i++)
+        if (model->variables[i].tensor.data && model->variables[i].bytes)
+            memcpy(store->block + store->offsets[i], model->variables[i].tensor.data, (size_t)model->variables[i].bytes);
+    atomic_init(&store->references.count, 1);
+    store->memory = memory;
+    store->model = ln_model_retain(model);
+    *out = store;
+    return LINNET_OK;
+}
+
+linnet_store *ln_store_retain(linnet_store *store)
+{
+    atomic_fetch_add_explicit(&store->references.count, 1, memory_order_relaxed);
+    return store;
+}
+
+void linnet_store_free(linnet_store *store)
+{
+    ln_memory memory;
+    linnet_model *model;
+    if (!store || atomic_fetch_sub_explicit(&store->references.count, 1, memory_order_acq_rel) != 1)
+        return;
+    memory = store->memory;
+    model = store->model;
+    ln_lock_destroy(&store->lock);
+    ln_memory_free(&memory, store->block, store->block_bytes);
+    ln_memory_free(&memory, store, struct_bytes(model->n_variables));
+    linnet_model_free(model);
+}
+
+const linnet_model *ln_store_model(const linnet_store *store)
+{
+    return store->model;
+}
+
+void ln_store_lock(linnet_store *store, bool exclusive)
+{
+    if (exclusive)
+        ln_lock_exclusive(&store->lock);
+    else
+        ln_lock_shared(&store->lock);
+}
+
+void ln_store_unlock(linnet_store *store)
+{
+    ln_unlock(&store->lock);
+}
+
+void *ln_store_data(linnet_store *store, int i)
+{
+    return store->block + store->offsets[i];
+}
+
+uint64_t ln_store_version(const linnet_store *store, int i)
+{
+    return store->versions[i];
+}
+
+void ln_store_bump(linnet_store *store, int i)
+{
+    store->versions[i]++;
+}
+
+size_t linnet_store_bytes(const linnet_store *store)
+{
+    return store ? store->block_bytes : 0;
+}
+
+/* Index of a variable of exactly `bytes` bytes, or -1 with the error set. */
+static int find(const linnet_store *store, const char *function, const char *name, const void *data, size_t bytes,
+                linnet_error *error)
+{
+    if (!store || !name || (!data && bytes)) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "%s: an argument is NULL", function);
+        return -1;
+    }
+    for (int32_t i = 0; i < store->model->n_variables; i++) {
+        const ln_variable *variable = &store->model->variables[i];
+        if (strcmp(variable->name, name) != 0)
+            continue;
+        if (variable->bytes == bytes)
+            return i;
+        ln_fail(error, LINNET_WRONG_SHAPE, "%s: the buffer has another size than the variable", function);
+        ln_at_tensor(error, name);
+        ln_expected(error, "%llu bytes", (unsigned long long)variable->bytes);
+        ln_got(error, "%zu bytes", bytes);
+        return -1;
+    }
+    ln_fail(error, LINNET_UNKNOWN_NAME, "%s: no variable of that name", function);
+    ln_at_tensor(error, name);
+    if (store->model->n_variables)
+        ln_expected(error, "one of %d variables, the first is '%.40s'", (int)store->model->n_variables,
+                    store->model->variables[0].name);
+    else
+        ln_expected(error, "a model with variables");
+    ln_hint(error, "linnet_model_variable lists them");
+    return -1;
+}
+
+static linnet_status status_of(const linnet_error *error)
+{
+    return (linnet_status)error->code;
+}
+
+linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes, linnet_error *error)
+{
+    linnet_error own;
+    int i = find(store, "linnet_store_read", name, data, bytes, error ? error : &own);
+    if (i < 0)
+        return status_of(error ? error : &own);
+    if (bytes == 0)
+        return LINNET_OK;
+    ln_store_lock(store, false);
+    memcpy(data, ln_store_data(store, i), bytes);
+    ln_store_unlock(store);
+    return LINNET_OK;
+}
+
+linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
+                                 linnet_error *error)
+{
+    linnet_error own;
+    int i = find(store, "linnet_store_write", name, data, bytes, error ? error : &own);
+    if (i < 0)
+        return status_of(error ? error : &own);
+    ln_store_lock(store, true);
+    if (bytes)
+        memcpy(ln_store_data(store, i), data, bytes);
+    ln_store_bump(store, i);
+    ln_store_unlock(store);
+    return LINNET_OK;
+}

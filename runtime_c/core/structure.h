@@ -1,0 +1,34 @@
+/* structure.h - from the flatbuffer of a file to the verified structs of graph.h.
+ * Whatever passes here may be trusted by planner and kernels: indices, sizes, enums, programs, order of nodes. */
+#ifndef LN_STRUCTURE_H
+#define LN_STRUCTURE_H
+
+#include "core/flatbuffer.h"
+#include "core/graph.h"
+#include "generated/op_table.h"
+
+enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096 };
+
+/* Fills functions, signatures, variables and metadata of the model from the structure (a private, 16-byte-aligned copy in
+ * the model's pool). Segments refer to model->file. Errors: CORRUPT, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY. */
+linnet_status ln_read_structure(linnet_model *model, const void *structure, size_t size, linnet_error *error);
+
+/* attributes.c: the op's attribute struct from the Attributes union of a Node table. Lists point into the structure.
+ * Function attributes must lie in (function, n_functions). */
+linnet_status ln_read_attributes(ln_pool *pool, const ln_op *op, const ln_fb_table *node, int32_t function,
+                                 int32_t n_functions, const void **out, linnet_error *error);
+
+/* The op of a Node table, NULL (with UNSUPPORTED in error) when this build does not know it. */
+const ln_op *ln_read_op(const ln_fb_table *node, linnet_error *error);
+
+/* verify_map.c: a program that the interpreter can run without looking. Operands as far as they are known. */
+linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln_tensor *const *inputs, int n_outputs,
+                            const ln_tensor *const *outputs, ln_pool *temporary, linnet_error *error);
+
+/* CORRUPT with the reader's problem, or the status when there is none. */
+linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, linnet_error *error);
+
+/* Slots of the tables in schema/linnet.fbs. */
+enum { LN_NODE_OP, LN_NODE_INPUTS, LN_NODE_OUTPUTS, LN_NODE_ATTRIBUTES_TYPE, LN_NODE_ATTRIBUTES, LN_NODE_NAME, LN_NODE_SOURCE };
+
+#endif
