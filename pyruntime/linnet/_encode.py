@@ -16,7 +16,14 @@ from linnet.graph import DTYPE_IDS, DTYPE_NAMES, Function
 
 BY_ID = {row["id"]: name for name, row in OPS.items()}
 # attribute type: (size inside the table, struct code)
-_SCALARS = {"int": (8, "q"), "float": (8, "d"), "bool": (1, "B"), "enum": (1, "B"), "dtype": (1, "B"), "function": (4, "i")}
+_SCALARS = {
+    "int": (8, "q"),
+    "float": (8, "d"),
+    "bool": (1, "B"),
+    "enum": (1, "B"),
+    "dtype": (1, "B"),
+    "function": (4, "i"),
+}
 _VECTORS = {"ints": np.dtype("<i8"), "floats": np.dtype("<f8")}
 
 
@@ -91,7 +98,9 @@ def encode_attributes(op: str, attributes: dict[str, Any], functions: dict[Funct
         elif kind == "function":
             fours.append((slot, "i", functions[value]))
         else:
-            ones.append((slot, "B", values[value] if kind == "enum" else DTYPE_IDS[value] if kind == "dtype" else int(value)))
+            ones.append(
+                (slot, "B", values[value] if kind == "enum" else DTYPE_IDS[value] if kind == "dtype" else int(value))
+            )
     entries = [0] * len(specs)
     at = 4
     codes, data = [], []
@@ -164,9 +173,11 @@ def decode_attributes(op: str, table: Any, functions: list[Function]) -> dict[st
             flags = number_types.Int64Flags if kind == "ints" else number_types.Float64Flags
             out[name] = tuple(table.GetVectorAsNumpy(flags, offset).tolist())
         else:
-            flags = {"int": number_types.Int64Flags, "float": number_types.Float64Flags, "function": number_types.Int32Flags}.get(
-                kind, number_types.Uint8Flags
-            )
+            flags = {
+                "int": number_types.Int64Flags,
+                "float": number_types.Float64Flags,
+                "function": number_types.Int32Flags,
+            }.get(kind, number_types.Uint8Flags)
             value = table.Get(flags, offset + table.Pos)
             if kind == "enum":
                 value = next(word for word, number in values.items() if number == value)

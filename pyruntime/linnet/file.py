@@ -74,7 +74,9 @@ def chunks(graph: Graph) -> Iterator[bytes | memoryview]:
         struct.pack_into("<Q", structure, table.Pos + table.Offset(4), position)
         places.append(position)
         position += len(piece.content)
-    yield HEADER.pack(MAGIC, FORMAT_VERSION, OLDEST_READER, HEADER.size, len(structure), zlib.crc32(structure), 0, position)
+    yield HEADER.pack(
+        MAGIC, FORMAT_VERSION, OLDEST_READER, HEADER.size, len(structure), zlib.crc32(structure), 0, position
+    )
     yield structure
     position = HEADER.size + len(structure)
     for place, piece in zip(places, segments.pieces, strict=True):
@@ -138,7 +140,9 @@ def function_order(graph: Graph) -> list[Function]:
         if state.get(function) == 2:
             return
         if state.get(function) == 1:
-            raise GraphError(f"function {function.name!r} calls itself", code=302, hint="use `while` to repeat a function")
+            raise GraphError(
+                f"function {function.name!r} calls itself", code=302, hint="use `while` to repeat a function"
+            )
         state[function] = 1
         for used in reversed(list(functions_of(function))):
             visit(used)
@@ -235,7 +239,11 @@ class _Writer:
         name = b.CreateString(tensor.name)
         dims = tensor.shape or ()
         shape = self.numbers([d if isinstance(d, int) else -1 for d in dims], "<i8") if dims else 0
-        dim_names = self.strings([d if isinstance(d, str) else "" for d in dims]) if any(isinstance(d, str) for d in dims) else 0
+        dim_names = (
+            self.strings([d if isinstance(d, str) else "" for d in dims])
+            if any(isinstance(d, str) for d in dims)
+            else 0
+        )
         quantization = self.quantization(tensor.quantization, tensor.name) if tensor.quantization else 0
         segment, data, variable = -1, 0, -1
         if tensor.data is not None:
@@ -395,7 +403,16 @@ def from_bytes(content: bytes, where: str = "memory") -> Graph:
     start, size = _check_header(content, where)
     try:
         return _Reader(content, start, size).graph()
-    except (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, StopIteration, OverflowError) as error:
+    except (
+        struct.error,
+        IndexError,
+        KeyError,
+        TypeError,
+        ValueError,
+        AttributeError,
+        StopIteration,
+        OverflowError,
+    ) as error:
         raise FileError(
             f"'{where}' is damaged: {error}", code=206, tensor=where, hint="make the file again, or copy it again"
         ) from error
@@ -411,7 +428,12 @@ def _check_header(content: bytes, where: str) -> tuple[int, int]:
         )  # fmt: skip
     if len(content) < HEADER.size:
         raise FileError(
-            f"'{where}' is cut short", code=205, tensor=where, expected="at least 64 bytes", got=str(len(content)), hint=again
+            f"'{where}' is cut short",
+            code=205,
+            tensor=where,
+            expected="at least 64 bytes",
+            got=str(len(content)),
+            hint=again,
         )
     _, _, oldest, start, size, crc, _, file_size = HEADER.unpack_from(content)
     if oldest > FORMAT_VERSION:
@@ -483,7 +505,9 @@ class _Reader:
     def variable(self, graph: Graph, table: Any) -> GraphVariable:
         dtype = DTYPE_NAMES[table.Dtype()]
         shape = tuple(_numbers(table.ShapeAsNumpy()))
-        value = np.zeros(shape, numpy_dtype(dtype)) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
+        value = (
+            np.zeros(shape, numpy_dtype(dtype)) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
+        )
         variable = graph.variable(_text(table.Name()), value.reshape(shape))
         variable.quantization = self.quantization(table.Quant())
         return variable

@@ -183,7 +183,10 @@ class Store:
     def _spec(self, name: str) -> TensorSpec:
         if name not in self._specs:
             raise UsageError(
-                f"there is no variable {name!r}", code=102, tensor=name, expected=" or ".join(self._specs) or "no variable"
+                f"there is no variable {name!r}",
+                code=102,
+                tensor=name,
+                expected=" or ".join(self._specs) or "no variable",
             )
         return self._specs[name]
 
@@ -225,7 +228,7 @@ def _convert(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
         array = np.asarray(value)
         given = array.dtype
         allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}[wanted.kind]
-        if given.kind in allowed and spec.dtype != "bf16" or not array.size:
+        if (given.kind in allowed and spec.dtype != "bf16") or not array.size:
             try:
                 return np.asarray(value, wanted)
             except (OverflowError, ValueError):
@@ -353,7 +356,7 @@ class Session:
         for name, shape in shapes.items():
             if not _fits(shape, self._spec(name).shape):
                 raise _wrong_shape(self._spec(name), shape)
-        fixed = all(s.shape is not None and None not in s.shape or s.name in shapes for s in self.inputs)
+        fixed = all((s.shape is not None and None not in s.shape) or s.name in shapes for s in self.inputs)
         if fixed:
             self._planned(shapes, self._fetches)
 
@@ -511,8 +514,16 @@ class Session:
             runs = int(info.runs)
             steps.append(
                 Step(
-                    _string(info.name), _string(info.op), _string(info.kernel), _string(info.layout), _string(info.device),
-                    _string(info.fused), int(info.bytes), int(info.flops), runs, info.total_ns / 1e6 / runs if runs else 0.0,
+                    _string(info.name),
+                    _string(info.op),
+                    _string(info.kernel),
+                    _string(info.layout),
+                    _string(info.device),
+                    _string(info.fused),
+                    int(info.bytes),
+                    int(info.flops),
+                    runs,
+                    info.total_ns / 1e6 / runs if runs else 0.0,
                 )
             )
         return steps

@@ -1,0 +1,433 @@
+"""Map programs: pointwise expressions with Python operators, compiled to the register program of a `map` node.
+`pointwise` builds a node, `Program` takes programs apart, and `fuse` joins two of them into one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from linnet._generated.op_table import OPCODES
+from linnet.errors import GraphError
+from linnet.graph import DTYPE_IDS, DTYPE_NAMES, Dim, Function, Node, Quantization, Tensor, emit
+
+FLOATS = frozenset({"f32", "f64"})  # the float register types
+REGISTER = {
+    "f32": "f32", "f16": "f32", "bf16": "f32", "f64": "f64", "i8": "i32", "i16": "i32", "i32": "i32", "u8": "i32",
+    "u16": "i32", "bool": "i32", "i64": "i64", "u32": "i64", "u64": "i64",
+}  # fmt: skip
+"""The register type in which an element type is computed."""
+COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_nan", "is_inf"})  # their result is i32
+_RANK = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
+_NAMES = {number: name for name, (number, _, _) in OPCODES.items()}
+MAX_INPUTS = 24
+MAX_INSTRUCTIONS = 200
+
+
+class Instruction(NamedTuple):
+    """One value. kind: the register type that stands in the file (of the operands, for comparisons). args: registers;
+    number: immediate of const; index: input of load, load_dequantized, table, or axis of iota; extra: multiplier and shift
+    of fixed_multiply."""
+
+    opcode: str
+    kind: str
+    args: tuple[int, ...] = ()
+    number: float = 0
+    index: int = 0
+    extra: tuple[int, ...] = ()
+
+    @property
+    def result(self) -> str:
+        """Register type of the value."""
+        return "i32" if self.opcode in COMPARISONS else self.kind
+
+
+class Store(NamedTuple):
+    """Register to output; quantized: by the output's quantization."""
+
+    register: int
+    quantized: bool
+
+
+class Program:
+    """A register program with immediates in place. Equal instructions exist once."""
+
+    def __init__(self) -> None:
+        self.code: list[Instruction] = []
+        self.stores: list[Store] = []  # one per output, in order
+        self._known: dict[Any, int] = {}
+
+    def add(self, instruction: Instruction) -> int:
+        """The register of this instruction, new or known."""
+        number = instruction.number  # NaN is not equal to itself, and -0.0 is equal to 0.0
+        key = (*instruction._replace(number=0), "nan" if math.isnan(number) else number, math.copysign(1.0, number))
+        if key not in self._known:
+            self._known[key] = len(self.code)
+            self.code.append(instruction)
+        return self._known[key]
+
+    @staticmethod
+    def decode(attributes: dict[str, Any]) -> Program:
+        """The program of a map node's attributes. GraphError when it makes no sense."""
+        program, registers = Program(), []
+        words = attributes["program"]
+        stores: dict[int, Store] = {}
+        try:
+            for at in range(0, len(words), 5):
+                number, kind_number, a, b, c = words[at : at + 5]
+                opcode, kind = _NAMES[number], DTYPE_NAMES[kind_number]
+                if opcode in ("store", "store_quantized"):
+                    stores[b] = Store(registers[a], opcode == "store_quantized")
+                    registers.append(-1)
+                    continue
+                if opcode == "const":
+                    table = attributes["floats"] if kind in FLOATS else attributes["integers"]
+                    made = Instruction(opcode, kind, number=table[a])
+                elif opcode in ("load", "load_dequantized", "iota"):
+                    made = Instruction(opcode, kind, index=a)
+                elif opcode == "table":
+                    made = Instruction(opcode, kind, (registers[a],), index=b)
+                elif opcode in ("fixed_multiply", "fixed_multiply_single"):
+                    integers = attributes["integers"]
+                    made = Instruction(opcode, kind, (registers[a],), extra=(integers[b], integers[c]))
+                else:
+                    made = Instruction(opcode, kind, tuple(registers[r] for r in (a, b, c)[: OPCODES[opcode][1]]))
+                registers.append(program.add(made))
+            program.stores = [stores[i] for i in range(len(stores))]
+        except (KeyError, IndexError, ValueError) as error:
+            raise GraphError(f"a map program is malformed at instruction {len(registers)}: {error}", code=302) from None
+        return program
+
+    def attributes(self, dtypes: Sequence[str], shape: Sequence[int] = ()) -> dict[str, Any]:
+        """The attributes of a map node. Instructions that no store needs are left out, but not loads: what is loaded
+        takes part in broadcasting."""
+        loads = [i for i, instruction in enumerate(self.code) if instruction.opcode in ("load", "load_dequantized")]
+        needed, pending = set(), [*loads, *(s.register for s in self.stores)]
+        while pending:
+            register = pending.pop()
+            if register not in needed:
+                needed.add(register)
+                pending += self.code[register].args
+        floats: list[float] = []
+        integers: list[int] = []
+        words: list[int] = []
+        place: dict[int, int] = {}
+
+        def immediate(table: list[Any], number: float) -> int:
+            for i, known in enumerate(table):
+                same_sign = math.copysign(1.0, known) == math.copysign(1.0, number)
+                if (known == number and same_sign) or (math.isnan(known) and math.isnan(number)):
+                    return i
+            table.append(number)
+            return len(table) - 1
+
+        for register in sorted(needed):
+            opcode, kind, args, number, index, extra = self.code[register]
+            operands = [place[r] for r in args]
+            if opcode == "const":
+                operands = [immediate(floats, float(number)) if kind in FLOATS else immediate(integers, int(number))]
+            elif opcode in ("load", "load_dequantized", "iota", "table"):
+                operands.append(index)
+            elif extra:
+                operands += [immediate(integers, n) for n in extra]
+            place[register] = len(words) // 5
+            words += [OPCODES[opcode][0], DTYPE_IDS[kind], *operands, *[0] * (3 - len(operands))]
+        for output, store in enumerate(self.stores):
+            opcode, kind = "store_quantized" if store.quantized else "store", self.code[store.register].result
+            words += [OPCODES[opcode][0], DTYPE_IDS[kind], place[store.register], output, 0]
+        return {
+            "program": tuple(words), "floats": tuple(floats), "integers": tuple(integers),
+            "dtypes": tuple(DTYPE_IDS[d] for d in dtypes), "shape": tuple(shape),
+        }  # fmt: skip
+
+    def constant(self, number: float, kind: str) -> int:
+        return self.add(Instruction("const", kind, number=float(number) if kind in FLOATS else int(number)))
+
+    def boolean(self, register: int) -> bool:
+        """Whether a register surely holds 0 or 1."""
+        opcode, _, args, number, _, _ = self.code[register]
+        if opcode == "const":
+            return number in (0, 1)
+        if opcode in ("and", "or", "xor", "min", "max", "mul"):
+            return all(self.boolean(r) for r in args)
+        if opcode == "select":
+            return all(self.boolean(r) for r in args[1:])
+        return opcode in COMPARISONS
+
+    @property
+    def loads(self) -> set[int]:
+        """Inputs that are loaded, and so take part in broadcasting (look-up tables do not)."""
+        return {i.index for i in self.code if i.opcode in ("load", "load_dequantized")}
+
+
+class Expr:
+    """A value of a program under construction. Python's operators and the methods below make new values; numbers become
+    immediates of the other operand's type; of two register types the wider is taken (i32 < i64 < f32 < f64)."""
+
+    __array_ufunc__ = None  # NumPy scalars leave the operators to us
+
+    def __init__(self, program: Program, register: int) -> None:
+        self.program, self.register = program, register
+
+    @property
+    def kind(self) -> str:
+        """Register type: f32, f64, i32 or i64."""
+        return self.program.code[self.register].result
+
+    def _of(self, instruction: Instruction) -> Expr:
+        return Expr(self.program, self.program.add(instruction))
+
+    def lift(self, value: Expr | float) -> Expr:
+        """A number as a value of this one's type (f32 when an integer type cannot hold it)."""
+        if isinstance(value, Expr):
+            return value
+        kind = self.kind
+        if kind not in FLOATS and float(value) != int(value):
+            kind = "f32"
+        return Expr(self.program, self.program.constant(value, kind))
+
+    def unary(self, opcode: str) -> Expr:
+        return self._of(Instruction(opcode, self.kind, (self.register,)))
+
+    def binary(self, opcode: str, other: Expr | float) -> Expr:
+        right = self.lift(other)
+        kind = max(self.kind, right.kind, key=_RANK.__getitem__)
+        return self._of(Instruction(opcode, kind, (self.cast(kind).register, right.cast(kind).register)))
+
+    def reverse(self, opcode: str, other: float) -> Expr:
+        return self.lift(other).binary(opcode, self)
+
+    def cast(self, kind: str) -> Expr:
+        """To another register type: f32, f64, i32, i64."""
+        return self if kind == self.kind else self._of(Instruction("cast", kind, (self.register,)))
+
+    def select(self, yes: Expr | float, no: Expr | float) -> Expr:
+        """`yes` where this value is not 0, else `no`."""
+        if not isinstance(yes, Expr):
+            yes = no.lift(yes) if isinstance(no, Expr) else Expr(self.program, self.program.constant(yes, "f32"))
+        no = yes.lift(no)
+        kind = max(yes.kind, no.kind, key=_RANK.__getitem__)
+        condition = self if self.kind == "i32" else self.binary("ne", 0)
+        registers = (condition.register, yes.cast(kind).register, no.cast(kind).register)
+        return self._of(Instruction("select", kind, registers))
+
+    def iota(self, axis: int, kind: str = "i64") -> Expr:
+        """The coordinate along an axis of the iteration shape."""
+        return self._of(Instruction("iota", kind, index=axis))
+
+    def fixed_multiply(self, multiplier: int, shift: int, single: bool = False) -> Expr:
+        """TFLite's MultiplyByQuantizedMultiplier on an i32 value: Q31 multiplier, then a right shift (negative: left)."""
+        opcode = "fixed_multiply_single" if single else "fixed_multiply"
+        return self._of(Instruction(opcode, "i32", (self.register,), extra=(multiplier, shift)))
+
+    def table(self, values: int, kind: str = "f32") -> Expr:
+        """Element (this value) of input number `values`, a 1-D tensor."""
+        return self._of(Instruction("table", kind, (self.cast("i32").register,), index=values))
+
+    def __add__(self, other: Expr | float) -> Expr:
+        return self.binary("add", other)
+
+    def __radd__(self, other: float) -> Expr:
+        return self.reverse("add", other)
+
+    def __sub__(self, other: Expr | float) -> Expr:
+        return self.binary("sub", other)
+
+    def __rsub__(self, other: float) -> Expr:
+        return self.reverse("sub", other)
+
+    def __mul__(self, other: Expr | float) -> Expr:
+        return self.binary("mul", other)
+
+    def __rmul__(self, other: float) -> Expr:
+        return self.reverse("mul", other)
+
+    def __truediv__(self, other: Expr | float) -> Expr:
+        return self.binary("div", other)
+
+    def __rtruediv__(self, other: float) -> Expr:
+        return self.reverse("div", other)
+
+    def __pow__(self, other: Expr | float) -> Expr:
+        return self.binary("pow", other)
+
+    def __mod__(self, other: Expr | float) -> Expr:
+        return self.binary("mod", other)
+
+    def __and__(self, other: Expr | float) -> Expr:
+        return self.binary("and", other)
+
+    def __or__(self, other: Expr | float) -> Expr:
+        return self.binary("or", other)
+
+    def __xor__(self, other: Expr | float) -> Expr:
+        return self.binary("xor", other)
+
+    def __lt__(self, other: Expr | float) -> Expr:
+        return self.binary("lt", other)
+
+    def __le__(self, other: Expr | float) -> Expr:
+        return self.binary("le", other)
+
+    def __gt__(self, other: Expr | float) -> Expr:
+        return self.binary("gt", other)
+
+    def __ge__(self, other: Expr | float) -> Expr:
+        return self.binary("ge", other)
+
+    def eq(self, other: Expr | float) -> Expr:
+        return self.binary("eq", other)
+
+    def ne(self, other: Expr | float) -> Expr:
+        return self.binary("ne", other)
+
+    def __neg__(self) -> Expr:
+        return self.unary("neg")
+
+    def __abs__(self) -> Expr:
+        return self.unary("abs")
+
+    def max(self, other: Expr | float) -> Expr:
+        return self.binary("max", other)
+
+    def min(self, other: Expr | float) -> Expr:
+        return self.binary("min", other)
+
+    def __getattr__(self, name: str) -> Callable[[], Expr]:
+        """The other unary opcodes as methods: exp, log, tanh, sigmoid, erf, sqrt, floor, is_nan, ..."""
+        if name in OPCODES and OPCODES[name][1] == 1 and not name.startswith(("store", "load", "cast")):
+            return lambda: self.unary(name)
+        raise AttributeError(name)
+
+
+def pointwise(
+    inputs: Sequence[Tensor],
+    body: Callable[..., Expr | Sequence[Expr]],
+    dtypes: str | Sequence[str] | None = None,
+    *,
+    name: str = "",
+    function: Function | None = None,
+    quantization: Sequence[Quantization | None] = (),
+    dequantize: bool = False,
+) -> Any:
+    """One map node: pointwise([x, y], lambda a, b: a.max(0.0) * b).
+
+    body gets one Expr per input and returns one, or a tuple, one per output. dtypes: of the outputs; by default "bool" for
+    a comparison, else that of the first input computed in the same register type. dequantize: inputs with a quantization
+    are loaded as real numbers. quantization: of the outputs, which are then stored through it (give their dtypes too).
+    Returns a Tensor, or a list when body gives a tuple. Raises GraphError when the shapes cannot be broadcast.
+    """
+    program, operands, values = Program(), list(dict.fromkeys(inputs)), []
+    for tensor in inputs:
+        real = dequantize and tensor.quantization is not None
+        opcode, kind = ("load_dequantized", "f32") if real else ("load", REGISTER[tensor.dtype])
+        values.append(Expr(program, program.add(Instruction(opcode, kind, index=operands.index(tensor)))))
+    result = body(*values)
+    results = [result] if isinstance(result, Expr) else list(result)
+    wanted: list[str | None] = [dtypes] if isinstance(dtypes, str) else list(dtypes or [None] * len(results))
+    made: list[str] = []
+    for i, (expression, dtype) in enumerate(zip(results, wanted, strict=True)):
+        quantized = i < len(quantization) and quantization[i] is not None
+        program.stores.append(Store((expression.cast("f32") if quantized else expression).register, quantized))
+        made.append(dtype or _default_dtype(expression, inputs))
+    outputs = emit("map", operands, program.attributes(made), len(results), name, function, quantization, made)
+    return outputs[0] if isinstance(result, Expr) else outputs
+
+
+def _default_dtype(expression: Expr, inputs: Sequence[Tensor]) -> str:
+    if expression.program.boolean(expression.register):
+        return "bool"
+    same = (t.dtype for t in inputs if REGISTER[t.dtype] == expression.kind and t.dtype != "bool")
+    return next(same, expression.kind)
+
+
+def program_of(node: Node) -> Program | None:
+    """The node as a program: a map's own, or that of a cast. None for other nodes."""
+    if node.op == "map":
+        return Program.decode({name: node.attribute(name) for name in ("program", "floats", "integers")})
+    if node.op == "cast" and node.inputs[0] is not None:
+        program = Program()
+        load = program.add(Instruction("load", REGISTER[node.inputs[0].dtype], index=0))
+        value, target = Expr(program, load), node.outputs[0].dtype
+        if target == "bool" and not program.boolean(load):
+            value = value.ne(0)
+        program.stores = [Store(value.cast(REGISTER[target]).register, False)]
+        return program
+    return None
+
+
+def _through(program: Program, register: int, dtype: str, kind: str) -> int:
+    """The register as it would be after being stored as `dtype` and loaded as `kind`. For the dtypes of FUSABLE."""
+    value = Expr(program, register)
+    if dtype == "bool":
+        value = value if program.boolean(register) else value.ne(0)
+    else:
+        value = value.cast(REGISTER[dtype])
+    return value.cast(kind).register
+
+
+# Element types that a register holds as they are; f16 and bf16 lose nothing but a rounding on the way to memory.
+FUSABLE = frozenset({"f32", "f64", "i32", "i64", "bool", "f16", "bf16"})
+
+
+def fuse(consumer: Node, producer: Node) -> tuple[Program, list[Tensor]] | None:
+    """One program that computes the consumer's outputs from the producer's inputs, and its operands; None when the two
+    cannot be joined. The caller has made sure that nothing else needs the producer's output and that shapes agree."""
+    outer, inner = program_of(consumer), program_of(producer)
+    if outer is None or inner is None or len(producer.outputs) != 1 or inner.stores[0].quantized:
+        return None
+    middle = producer.outputs[0]
+    if middle.dtype not in FUSABLE or middle.quantization is not None:
+        return None
+    if middle.dtype in ("f16", "bf16") and any(t is not None and t.dtype in ("f32", "f64") for t in producer.inputs):
+        return None  # someone asked for this rounding
+    joined, operands = Program(), []
+
+    def operand(tensor: Tensor | None) -> int:
+        assert tensor is not None
+        if tensor not in operands:
+            operands.append(tensor)
+        return operands.index(tensor)
+
+    def copy(program: Program, node: Node) -> list[int] | None:
+        place: list[int] = []
+        for instruction in program.code:
+            if instruction.opcode in ("load", "load_dequantized", "table"):
+                tensor = node.inputs[instruction.index]
+                if tensor is middle:
+                    if instruction.opcode != "load":
+                        return None
+                    place.append(_through(joined, produced, middle.dtype, instruction.kind))
+                    continue
+                instruction = instruction._replace(index=operand(tensor))
+            place.append(joined.add(instruction._replace(args=tuple(place[r] for r in instruction.args))))
+        return place
+
+    produced = -1
+    first = copy(inner, producer)
+    if first is None:
+        return None
+    produced = first[inner.stores[0].register]
+    second = copy(outer, consumer)
+    if second is None or len(operands) > MAX_INPUTS or len(joined.code) > MAX_INSTRUCTIONS:
+        return None
+    joined.stores = [Store(second[s.register], s.quantized) for s in outer.stores]
+    return joined, operands
+
+
+def iteration_shape(tensors: Sequence[Tensor]) -> tuple[Dim, ...] | None:
+    """The broadcast shape as far as it is known; None when a rank is not. Unknown against 1 or more gives what is known."""
+    shapes: list[tuple[Dim, ...]] = []
+    for t in tensors:
+        if t.shape is None:
+            return None
+        shapes.append(t.shape)
+    rank = max((len(s) for s in shapes), default=0)
+    result: list[Dim] = [1] * rank
+    for shape in shapes:
+        for i, d in enumerate(shape, rank - len(shape)):
+            if result[i] == 1 or (isinstance(d, int) and d != 1):
+                result[i] = d
+            elif d != 1 and not isinstance(result[i], int) and d != result[i]:
+                result[i] = None
+    return tuple(result)

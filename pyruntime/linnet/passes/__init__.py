@@ -1,0 +1,35 @@
+"""Rewriting of graphs in Python, the same for every target: what is dead, double, constant, or one pointwise chain goes.
+`run` applies all of them; each pass is also a function of its own, over one linnet.Function, and says whether it did anything."""
+
+from __future__ import annotations
+
+from linnet.graph import FOLD_LIMIT, Graph
+from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_double, remove_identities
+from linnet.passes.folding import fold_constants
+from linnet.passes.fusion import fuse_maps
+
+_ROUNDS = 8
+
+
+def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
+    """Simplifies the graph in place and returns it. Inputs, outputs, their names, and provenance stay.
+
+    fold_limit: bytes up to which a value computed from constants becomes a constant itself.
+    """
+    remove_dead_functions(graph)
+    for function in graph.functions:
+        for _ in range(_ROUNDS):
+            changed = remove_identities(function)
+            changed |= fold_constants(function, fold_limit)
+            changed |= remove_double(function)
+            changed |= fuse_maps(function)
+            changed |= remove_dead(function)
+            if not changed:
+                break
+    remove_dead_functions(graph)
+    return graph
+
+
+__all__ = [
+    "fold_constants", "fuse_maps", "remove_dead", "remove_dead_functions", "remove_double", "remove_identities", "run",
+]  # fmt: skip

@@ -1,0 +1,177 @@
+"""Dead nodes and functions, common subexpressions, and copies and casts that change nothing.
+Each pass works on one function in place and returns whether it changed anything."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+
+from linnet._generated.op_table import OPS
+from linnet.file import functions_of
+from linnet.graph import Function, Graph, Node, Quantization, Tensor
+from linnet.mapping import REGISTER, program_of
+from linnet.passes.rewrite import has_effect, join_sources, may_replace, replace
+
+
+def remove_dead(function: Function) -> bool:
+    """Removes nodes whose outputs nothing needs, and optional outputs that nothing reads. Assignments stay."""
+    needed = set(function.outputs)
+    kept: list[Node] = []
+    changed = False
+    for node in reversed(function.nodes):
+        if not has_effect(node) and not any(t in needed for t in node.outputs):
+            changed = True
+            continue
+        least = sum(1 for o in OPS[node.op]["outputs"] if not o.get("optional") and not o.get("variadic"))
+        if not any(o.get("variadic") for o in OPS[node.op]["outputs"]):
+            while len(node.outputs) > max(least, 1) and node.outputs[-1] not in needed:
+                node.outputs.pop()
+                changed = True
+        needed.update(t for t in node.inputs if t is not None)
+        kept.append(node)
+    function.nodes = kept[::-1]
+    return changed
+
+
+def remove_dead_functions(graph: Graph) -> None:
+    """Removes functions that no signature reaches. Without signatures all stay."""
+    if not graph.signatures:
+        return
+    reached: dict[Function, None] = {}
+    pending = [s.function for s in graph.signatures.values()]
+    while pending:
+        function = pending.pop()
+        if function not in reached:
+            reached[function] = None
+            pending += functions_of(function)
+    graph.functions = [f for f in graph.functions if f in reached]
+
+
+def remove_double(function: Function) -> bool:
+    """Makes equal constants and equal computations one."""
+    changed = False
+    constants: dict[Any, Tensor] = {}
+    nodes: dict[Any, Node] = {}
+    table: dict[Tensor, Tensor] = {}
+    kept: list[Node] = []
+
+    def canonical(tensor: Tensor) -> Tensor:
+        tensor = table.get(tensor, tensor)
+        if tensor.data is None and tensor.variable is None:
+            return tensor
+        return constants.setdefault(_value_key(tensor), tensor)
+
+    for node in function.nodes:
+        inputs = [None if t is None else canonical(t) for t in node.inputs]
+        changed |= any(a is not b for a, b in zip(inputs, node.inputs, strict=True))
+        node.inputs = inputs
+        key = _node_key(node)
+        first = nodes.get(key) if key is not None else None
+        if first is not None and all(
+            may_replace(function, old, new) for old, new in zip(node.outputs, first.outputs, strict=True)
+        ):
+            table.update(zip(node.outputs, first.outputs, strict=True))
+            first.source = join_sources(first.source, node.source)
+            changed = True
+            continue
+        if key is not None:
+            nodes.setdefault(key, node)
+        kept.append(node)
+    function.nodes = kept
+    replace(function, table)
+    return changed
+
+
+def _quantization_key(quantization: Quantization | None) -> Any:
+    if quantization is None:
+        return None
+    q = quantization
+    return np.asarray(q.scale).tobytes(), np.asarray(q.zero).tobytes(), q.axis, q.bits
+
+
+def _value_key(tensor: Tensor) -> Any:
+    """Equal for constants of equal value, and for reads of one variable."""
+    if tensor.variable is not None:
+        return "variable", tensor.variable.name
+    assert tensor.data is not None
+    content = np.ascontiguousarray(tensor.data).reshape(-1).view(np.uint8)
+    digest = content.tobytes() if content.size <= 64 else hashlib.blake2b(content.data, digest_size=16).digest()
+    return tensor.dtype, tensor.data.shape, digest, _quantization_key(tensor.quantization)
+
+
+def _node_key(node: Node) -> Any:
+    """Equal for nodes that compute the same; None where that is not for us to say."""
+    if has_effect(node):
+        return None
+    attributes = tuple(
+        sorted((name, value) for name, value in node.attributes.items() if not isinstance(value, Function))
+    )
+    functions = tuple(id(value) for value in node.attributes.values() if isinstance(value, Function))
+    outputs = tuple((t.dtype, _quantization_key(t.quantization)) for t in node.outputs)
+    return node.op, tuple(None if t is None else id(t) for t in node.inputs), repr(attributes), functions, outputs
+
+
+def remove_identities(function: Function) -> bool:
+    """Removes copies, casts and maps that give their input unchanged."""
+    table: dict[Tensor, Tensor] = {}
+    kept: list[Node] = []
+    for node in function.nodes:
+        node.inputs = [None if t is None else table.get(t, t) for t in node.inputs]
+        if _changes_nothing(node):
+            old, new = node.outputs[0], node.inputs[0]
+            assert new is not None
+            if may_replace(function, old, new):
+                table[old] = new
+                if old in function.outputs:  # so that may_replace sees it for the next node
+                    function.outputs = [new if t is old else t for t in function.outputs]
+                continue
+        kept.append(node)
+    function.nodes = kept
+    replace(function, table)
+    return bool(table)
+
+
+_SHAPE_KEEPERS = frozenset({"reshape", "expand", "tile", "squeeze", "unsqueeze"})  # the same shape means the same value
+
+
+def _changes_nothing(node: Node) -> bool:
+    x = node.inputs[0] if node.inputs else None
+    if x is None or len(node.outputs) != 1 or node.op not in ("copy", "cast", "map"):
+        return False
+    y = node.outputs[0]
+    if x.dtype != y.dtype or _quantization_key(x.quantization) != _quantization_key(y.quantization):
+        return False
+    same_shape = x.static_shape is not None and x.static_shape == y.static_shape
+    if node.op == "cast":
+        return True
+    if node.op == "map":
+        program = program_of(node)
+        if program is None or len(node.inputs) != 1 or program.stores[0].quantized:
+            return False
+        stored = program.code[program.stores[0].register]
+        return stored.opcode == "load" and stored.kind == REGISTER[x.dtype]
+    kind = node.attribute("kind")
+    if kind == "identity" or (kind in _SHAPE_KEEPERS and same_shape):
+        return True
+    if kind == "transpose":
+        perm = node.attribute("perm")
+        return bool(perm) and list(perm) == list(range(len(perm)))
+    if kind == "concat":
+        return len(node.inputs) == 1
+    if kind == "pad":
+        pads = node.attribute("pads")
+        if len(node.inputs) > 1 and node.inputs[1] is not None:
+            if node.inputs[1].data is None:
+                return False
+            pads = node.inputs[1].data.reshape(-1).tolist()
+        return not any(pads)
+    if kind == "slice":
+        steps = node.attribute("steps")
+        if len(node.inputs) > 4 and node.inputs[4] is not None:
+            if node.inputs[4].data is None:
+                return False
+            steps = node.inputs[4].data.reshape(-1).tolist()
+        return same_shape and all(step > 0 for step in steps)
+    return False

@@ -1,0 +1,41 @@
+"""What the passes share: replacing tensors, joining provenance, and which nodes must stay.
+A replacement never makes an output of a function an input, a constant, or a second copy of another output."""
+
+from __future__ import annotations
+
+from linnet.file import functions_of
+from linnet.graph import Function, Node, Tensor
+
+
+def join_sources(*sources: str) -> str:
+    """Provenance of a node made of several: each once, in order, joined by "+"."""
+    return "+".join(dict.fromkeys(part for source in sources for part in source.split("+") if part))
+
+
+def has_effect(node: Node) -> bool:
+    """Whether the node writes a variable, itself or in a function that it names."""
+    if node.op == "assign":
+        return True
+    if node.op not in ("if", "while", "call"):
+        return False
+    holder = Function(node.outputs[0].function.graph, "")
+    holder.nodes = [node]
+    return any(has_effect(inner) for function in functions_of(holder) for inner in function.nodes)
+
+
+def may_replace(function: Function, old: Tensor, new: Tensor) -> bool:
+    """Whether every use of `old`, as an output of the function too, may become a use of `new`."""
+    return old not in function.outputs or (new.node is not None and new not in function.outputs)
+
+
+def replace(function: Function, table: dict[Tensor, Tensor]) -> None:
+    """Every use of a key becomes a use of its value (followed through the table)."""
+
+    def final(tensor: Tensor) -> Tensor:
+        while tensor in table:
+            tensor = table[tensor]
+        return tensor
+
+    for node in function.nodes:
+        node.inputs = [None if t is None else final(t) for t in node.inputs]
+    function.outputs = [final(t) for t in function.outputs]
