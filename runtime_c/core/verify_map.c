@@ -26,9 +26,9 @@ static bool is_integer(int dtype)
     return dtype >= LINNET_I8 && dtype <= LINNET_U64;
 }
 
-static bool has_quant(const ln_tensor *t)
+static bool has_quant(const ln_tensor *t, int64_t dtype)
 {
-    return t->quant && (t->quant->scheme == LN_QUANT_TENSOR || t->quant->scheme == LN_QUANT_AXIS) && is_integer(t->dtype);
+    return t->quant && (t->quant->scheme == LN_QUANT_TENSOR || t->quant->scheme == LN_QUANT_AXIS) && is_integer((int)dtype);
 }
 
 /* Rank of the iteration shape; -1 when an input's is unknown. Inputs that are only tables take no part in broadcasting. */
@@ -62,7 +62,7 @@ static linnet_status check_store(const check *c, int64_t at, const int64_t *in)
         return wrong(c, at, "it stores to an output that the node has not");
     if (c->stored[in[3]])
         return wrong(c, at, "an output is stored twice");
-    if (quantized && (in[1] != LINNET_F32 || !has_quant(c->outputs[in[3]])))
+    if (quantized && (in[1] != LINNET_F32 || !has_quant(c->outputs[in[3]], c->map->dtypes.v[in[3]])))
         return wrong(c, at, "store_quantized needs an f32 register and an integer output with quantization");
     c->stored[in[3]] = 1;
     return LINNET_OK;
@@ -83,7 +83,7 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
     case LN_MAP_LOAD_DEQUANTIZED:
         if ((status = check_input(c, at, in[2])))
             return status;
-        if (in[1] != LINNET_F32 || !has_quant(c->inputs[in[2]]))
+        if (in[1] != LINNET_F32 || !has_quant(c->inputs[in[2]], c->inputs[in[2]]->dtype))
             return wrong(c, at, "load_dequantized needs an f32 register and an integer input with quantization");
         return LINNET_OK;
     case LN_MAP_STORE:
