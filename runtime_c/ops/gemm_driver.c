@@ -85,7 +85,7 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
         char *copy = scratch + g->a_offset;
         ln_gemm_gather(g, base, block->first, block->count, copy);
         for (int64_t i = 0; i < block->count; i++)
-            block->rows[i] = copy + i * g->padded * (int64_t)ln_dtype_size(g->set->a_dtype);
+            block->rows[i] = copy + i * g->copy_stride;
     } else {
         ln_gemm_rows(g, base, block->first, block->count, block->rows);
     }

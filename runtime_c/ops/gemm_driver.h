@@ -23,6 +23,7 @@ typedef struct ln_gemm {
     int64_t m, n;        /* of one product */
     int64_t taps, kc;    /* K = taps * kc */
     bool gather;         /* A goes through a contiguous copy of the kernel's type, one segment of K elements a row */
+    int64_t copy_stride; /* bytes from row to row of that copy */
     int64_t segments, length, padded; /* what the kernel sees: taps, elements read, elements in the panel per tap */
 
     /* A. Plain rows lie a_row apart; those of a convolution are found through the window. */
@@ -83,7 +84,7 @@ void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, in
 void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
                        int64_t last, void *init);
 /* gemm_driver_rows.c: pointers to rows [first, first + count), tile by tile as [tap][row of the tile]; the same rows
- * copied to `out`, g->padded elements each. base: where the product's A begins. */
+ * copied to `out`, g->padded elements each, g->copy_stride bytes apart. base: where the product's A begins. */
 void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, const void **rows);
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, void *out);
 

@@ -106,7 +106,7 @@ void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t c
     if (!g->plain)
         p = position_of(&g->window, first);
     char *to = out;
-    for (int64_t i = 0; i < count; i++, to += g->padded * size) {
+    for (int64_t i = 0; i < count; i++, to += g->copy_stride) {
         if (g->plain) {
             gather_elements(g, to, (const char *)base + (first + i) * g->a_row * (int64_t)ln_dtype_size(g->a_dtype), k);
         } else {
