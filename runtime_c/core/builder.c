@@ -31,19 +31,35 @@ static linnet_status count_error(const ln_op *op, const char *what, int got, int
     return ln_got(error, "%d", got), LINNET_SHAPE_MISMATCH;
 }
 
+/* What could not be checked before the tensor's element type and rank were known. */
+static linnet_status check_quant(ln_tensor *t, linnet_error *error)
+{
+    ln_quant *quant = (ln_quant *)(uintptr_t)t->quant; /* made by take_quant */
+    if (!quant || t->dtype == LINNET_NONE)
+        return LINNET_OK;
+    for (uint32_t i = 0; quant->zero && i < quant->count; i++)
+        if (!ln_zero_fits(t->dtype, quant->zero[i])) {
+            ln_fail(error, LINNET_BAD_ATTRIBUTE, "a zero point does not fit %s", linnet_dtype_name(t->dtype));
+            return ln_got(error, "%d", (int)quant->zero[i]), LINNET_BAD_ATTRIBUTE;
+        }
+    if (quant->scheme != LN_QUANT_AXIS || t->rank < 0)
+        return LINNET_OK;
+    int axis = ln_axis(quant->axis, t->rank);
+    if (axis < 0 || (t->dims[axis] >= 0 && t->dims[axis] != quant->count)) {
+        ln_fail(error, LINNET_SHAPE_MISMATCH, "the number of scales is not the size of the quantization axis");
+        ln_expected(error, "one scale, or one per slice along the axis");
+        return ln_got(error, "%u scales along axis %d of rank %d", (unsigned)quant->count, (int)quant->axis, t->rank),
+               LINNET_SHAPE_MISMATCH;
+    }
+    quant->axis = axis;
+    return LINNET_OK;
+}
+
 static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tensor *t, linnet_error *error)
 {
     ln_quant *quant;
     if (!o->scale || o->quant_count < 1)
         return LINNET_OK;
-    if (o->quant_count > 1 && t->rank >= 0 &&
-        (ln_axis(o->quant_axis, t->rank) < 0 || (t->dims[ln_axis(o->quant_axis, t->rank)] >= 0 &&
-                                                 t->dims[ln_axis(o->quant_axis, t->rank)] != o->quant_count))) {
-        ln_fail(error, LINNET_SHAPE_MISMATCH, "the number of scales is not the size of the quantization axis");
-        ln_expected(error, "one scale, or one per slice along the axis");
-        return ln_got(error, "%d scales along axis %d of rank %d", (int)o->quant_count, (int)o->quant_axis, t->rank),
-               LINNET_SHAPE_MISMATCH;
-    }
     for (int32_t i = 0; i < o->quant_count; i++)
         if (!isfinite(o->scale[i]) || !(o->scale[i] > 0)) {
             ln_fail(error, LINNET_BAD_ATTRIBUTE, "a quantization scale is not a positive number");
@@ -53,13 +69,13 @@ static linnet_status take_quant(single_op *one, const linnet_operand *o, ln_tens
     if (!quant)
         return no_memory(error);
     quant->scheme = o->quant_count == 1 ? LN_QUANT_TENSOR : LN_QUANT_AXIS;
-    quant->axis = o->quant_count == 1 ? 0 : t->rank > 0 ? ln_axis(o->quant_axis, t->rank) : o->quant_axis;
+    quant->axis = o->quant_count == 1 ? 0 : o->quant_axis;
     quant->bits = (uint8_t)(8 * ln_dtype_size(t->dtype));
     quant->count = (uint32_t)o->quant_count;
     quant->scale = o->scale;
     quant->zero = o->zero;
     t->quant = quant;
-    return LINNET_OK;
+    return t->rank >= 0 ? check_quant(t, error) : LINNET_OK;
 }
 
 static linnet_status take_operand(single_op *one, const linnet_operand *o, bool output, ln_tensor *t, linnet_error *error)
@@ -162,6 +178,9 @@ static linnet_status infer(single_op *one, linnet_error *error)
     for (int i = 0; i < one->n_outputs && status == LINNET_OK; i++) {
         ln_tensor known = one->outputs[i];
         uint64_t bytes;
+        status = check_quant(&one->outputs[i], error);
+        if (status)
+            return status;
         for (int d = 0; d < known.rank; d++)
             known.dims[d] = known.dims[d] < 0 ? 1 : known.dims[d];
         if (known.rank >= 0 && known.dtype != LINNET_NONE && !ln_bytes(&known, &bytes)) {
@@ -217,7 +236,11 @@ static linnet_status check_outputs(single_op *one, const linnet_operand *outputs
     for (int i = 0; i < one->n_outputs; i++) {
         ln_tensor *t = &one->outputs[i];
         uint64_t bytes;
-        bool same = outputs[i].rank == t->rank && t->rank >= 0 && (outputs[i].dtype == t->dtype || !outputs[i].data);
+        if (!outputs[i].data && i >= one->op->min_outputs && ln_bytes(t, &bytes)) { /* optional and not wanted */
+            ln_set_layout(t, LN_LAYOUT_DENSE);
+            continue;
+        }
+        bool same = outputs[i].rank == t->rank && t->rank >= 0 && outputs[i].dtype == t->dtype;
         for (int d = 0; same && d < t->rank; d++) {
             int64_t given = outputs[i].shape[d];
             if (t->dims[d] < 0 && given >= 0 && (one->op->flags & LN_OP_DATA_DEPENDENT))
@@ -238,7 +261,7 @@ static linnet_status check_outputs(single_op *one, const linnet_operand *outputs
             ln_expected(error, "%lld columns", (long long)ln_count(&one->inputs[0]));
             return ln_got(error, "%lld", (long long)t->dims[1]), LINNET_SHAPE_MISMATCH;
         }
-        if (!outputs[i].data && bytes && i < one->op->min_outputs)
+        if (!outputs[i].data && bytes)
             return ln_fail(error, LINNET_INVALID_ARGUMENT, "output %d has no buffer", i);
         ln_set_layout(t, LN_LAYOUT_DENSE);
         data[i] = outputs[i].data;

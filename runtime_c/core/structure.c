@@ -107,7 +107,7 @@ static linnet_status check_names(reader *r, const char *const *names, int64_t co
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-static bool zero_fits(int dtype, int32_t zero)
+bool ln_zero_fits(int dtype, int32_t zero)
 {
     switch (dtype) {
     case LINNET_I8: return zero >= INT8_MIN && zero <= INT8_MAX;
@@ -165,7 +165,7 @@ static linnet_status read_quant(reader *r, const char *name, const ln_fb_table *
     for (uint32_t i = 0; i < quant->count; i++) {
         if (!isfinite(quant->scale[i]) || !(quant->scale[i] > 0))
             return corrupt(r, name, "a quantization scale is not a positive number; entry", i);
-        if (quant->zero && !zero_fits(t->dtype, quant->zero[i]))
+        if (quant->zero && !ln_zero_fits(t->dtype, quant->zero[i]))
             return corrupt(r, name, "a quantization zero point does not fit the element type", quant->zero[i]);
     }
     t->quant = quant;

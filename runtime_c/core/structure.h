@@ -28,6 +28,9 @@ linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln
 /* CORRUPT with the reader's problem, or the status when there is none. */
 linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, linnet_error *error);
 
+/* Whether a zero point is a value of the (integer) element type. */
+bool ln_zero_fits(int dtype, int32_t zero);
+
 /* Slots of the tables in schema/linnet.fbs. */
 enum { LN_NODE_OP, LN_NODE_INPUTS, LN_NODE_OUTPUTS, LN_NODE_ATTRIBUTES_TYPE, LN_NODE_ATTRIBUTES, LN_NODE_NAME, LN_NODE_SOURCE };
 
