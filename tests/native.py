@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import os
 import shutil
@@ -69,6 +70,13 @@ def build(kind: str, *targets: str) -> Path:
     """
     need(*_KINDS[kind].tools)
     folder = BUILDS / kind
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # test processes side by side share the folder
+        return _build(kind, folder, targets)
+
+
+def _build(kind: str, folder: Path, targets: tuple[str, ...]) -> Path:
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     if not (folder / "CMakeCache.txt").exists():
         run(["cmake", "-S", str(ROOT), "-B", str(folder), *generator, *_KINDS[kind].arguments])

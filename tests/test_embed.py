@@ -1,0 +1,100 @@
+"""linnet inside a C program: the example, against the static library, the shared one, and the one-file amalgamation.
+All give the class and the score that Python gives."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linnet
+from tests.native import ROOT, SANITIZED, build, need, run
+
+EXAMPLE = ROOT / "examples" / "c" / "embed.c"
+DIGITS = ROOT / "examples" / "mnist_small"
+INCLUDE = f"-I{ROOT / 'runtime_c' / 'include'}"
+C99 = ["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-O1"]
+
+
+@pytest.fixture(scope="module")
+def digit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with model.lnt, input.f32, and the answer as `expected`."""
+    folder = tmp_path_factory.mktemp("digit")
+    linnet.from_onnx(DIGITS / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)}).save(folder / "model.lnt")
+    with np.load(DIGITS / "samples.npz") as samples:
+        image = (samples["images"][3].astype(np.float32) / 255)[None, None]
+    image.tofile(folder / "input.f32")
+    logits = linnet.Session(folder / "model.lnt").run({"input": image})["logits"]
+    (folder / "expected").write_text(f"class {logits.argmax()}, score {logits.max():.3f}\n")
+    return folder
+
+
+def _answer(program: Path, folder: Path) -> str:
+    return run([str(program), str(folder / "model.lnt"), str(folder / "input.f32")])
+
+
+def test_example_is_about_fifty_lines() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) <= 75
+
+
+def test_static_library(digit: Path, tmp_path: Path) -> None:
+    program = tmp_path / "embed"
+    library = build("release") / "liblinnet.a"
+    run(["cc", *C99, str(EXAMPLE), INCLUDE, str(library), "-lm", "-lpthread", "-o", str(program)])
+    assert _answer(program, digit) == (digit / "expected").read_text()
+
+
+def test_compile_line_of_the_example(digit: Path, tmp_path: Path) -> None:
+    """The line in the file's first comment is the one that works (with build/ being this build)."""
+    found = re.search(r"^ \*\s+(cc .+)$", EXAMPLE.read_text(), re.MULTILINE)
+    assert found
+    words = found.group(1).replace("build/", f"{build('release')}/").split()
+    words = [w.replace("embed.c", str(EXAMPLE)).replace("-Iruntime_c", f"-I{ROOT}/runtime_c") for w in words]
+    run(words, cwd=tmp_path)
+    assert _answer(tmp_path / "embed", digit) == (digit / "expected").read_text()
+
+
+def test_shared_library_from_cxx(digit: Path, tmp_path: Path) -> None:
+    need("g++")
+    folder = build("release")
+    source = tmp_path / "embed.cc"
+    text = EXAMPLE.read_text().replace("scores = linnet", "scores = (const float *)linnet")
+    source.write_text(text)
+    program = tmp_path / "embed"
+    run(["g++", "-std=c++11", "-Wall", "-Wextra", "-Werror", str(source), INCLUDE, f"-L{folder}", "-llinnet",
+         f"-Wl,-rpath,{folder}", "-o", str(program)])  # fmt: skip
+    assert _answer(program, digit) == (digit / "expected").read_text()
+
+
+@pytest.mark.parametrize("compiler", ["cc", "clang"])
+def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
+    """linnet.c and linnet.h alone: compiled without a warning, no other include path, sanitized, and the same class."""
+    need(compiler)
+    run([sys.executable, str(ROOT / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {"linnet.c", "linnet.h"}
+    flags = ["-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-O1", "-fsanitize=address,undefined"]
+    run([compiler, "-std=c11", *flags, "-c", "linnet.c", "-o", "linnet.o"], cwd=tmp_path)
+    run([compiler, "-std=c99", *flags, str(EXAMPLE), "-I.", "linnet.o", "-lm", "-lpthread", "-o", "embed"], cwd=tmp_path)
+    done = subprocess.run(
+        ["./embed", str(digit / "model.lnt"), str(digit / "input.f32")],
+        cwd=tmp_path, capture_output=True, text=True, env=SANITIZED, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = (digit / "expected").read_text()
+    assert done.stdout.split(",")[0] == expected.split(",")[0]
+    assert float(done.stdout.split()[-1]) == pytest.approx(float(expected.split()[-1]), rel=1e-3)
+
+
+def test_example_says_what_is_wrong(digit: Path, tmp_path: Path) -> None:
+    program = tmp_path / "embed"
+    run(["cc", *C99, str(EXAMPLE), INCLUDE, str(build("release") / "liblinnet.a"), "-lm", "-lpthread", "-o", str(program)])
+    (tmp_path / "bad.lnt").write_bytes(b"not a model" * 100)
+    for model, words in (("absent.lnt", "absent.lnt"), ("bad.lnt", "not a .lnt file")):
+        done = subprocess.run(
+            [str(program), str(tmp_path / model), str(digit / "input.f32")], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 1 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
