@@ -3,11 +3,45 @@ Each makes a pattern of nodes into fewer; none changes what the graph computes b
 
 from __future__ import annotations
 
-from linnet.graph import Graph
+import numpy as np
+
+from linnet import passes
+from linnet._ops import evaluate_node
+from linnet.converters.onnx.affine import absorb, normalizations_to_maps
+from linnet.converters.onnx.layer_norms import find_layer_norms
+from linnet.errors import GraphError
+from linnet.graph import Function, Graph
+
+MOVES = frozenset({"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"})  # copies that do not grow
 
 
 def rewrite(graph: Graph) -> None:
     """All rewrites, in the order in which they open the way for one another."""
-    from linnet import passes
+    for function in graph.functions:
+        passes.remove_identities(function)
+        passes.remove_dead(function)
+        fold_weights(function)
+        passes.remove_double(function)
+        find_layer_norms(function)
+        absorb(function)
+        normalizations_to_maps(function)
+    passes.run(graph)
 
-    passes.optimize(graph)
+
+def fold_weights(function: Function) -> None:
+    """Moves the elements of constants of any size now: a transposed weight is a weight."""
+    table = {}
+    for node in function.nodes:
+        node.inputs = [table.get(t, t) if t is not None else None for t in node.inputs]
+        moves = node.op == "copy" and node.attributes["kind"] in MOVES
+        if not moves or node.outputs[0] in function.outputs:
+            continue
+        if any(t is None or t.data is None for t in node.inputs):
+            continue
+        try:
+            values = evaluate_node(node)
+        except GraphError:
+            continue  # it fails while running as well, if it ever runs
+        if values is not None:
+            y = node.outputs[0]
+            table[y] = function.constant(np.asarray(values[0]), y.name, y.dtype, y.quantization)

@@ -1,0 +1,182 @@
+"""ONNX's own node vectors through linnet.onnx_backend: what passes is counted, all else must say 'unsupported'.
+Run as a script it is a worker: case numbers come in by lines, verdicts go out, so that a crash is only one case's."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import subprocess
+import sys
+import threading
+import warnings
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+# What passes today. A change that passes fewer is refused; one that passes more raises these.
+PLAIN_AT_LEAST = 450
+EXPANDED_AT_LEAST = 100
+# case: why it gives something else than the vector, although nothing in it is unsupported
+KNOWN: dict[str, str] = {}
+SECONDS_PER_CASE = 30
+WORKERS = 2
+
+
+def cases() -> list[Any]:
+    """The node cases that use ai.onnx alone, in a fixed order."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy overflows while the vectors are made
+        found = load_model_tests(kind="node")
+    return [c for c in found if all(o.domain in ("", "ai.onnx") for o in c.model.opset_import)]
+
+
+def verdict(case: Any) -> tuple[str, str]:
+    """("pass", ""), ("unsupported", text), ("wrong", text) or ("error", text)."""
+    import linnet
+    from linnet import onnx_backend
+
+    try:
+        prepared = None
+        for inputs, expected in case.data_sets:
+            prepared = prepared or onnx_backend.prepare(case.model)
+            difference = compare(prepared.run(list(inputs)), expected, case.rtol, case.atol)
+            if difference:
+                return "wrong", difference
+    except linnet.ConversionError as error:
+        if all(p.op or p.node for p in error.problems):
+            return "unsupported", str(error.problems[0])
+        return "error", f"a problem names neither op nor value: {error}"
+    except linnet.Error as error:
+        if error.status == "unsupported" and error.op:
+            return "unsupported", str(error)
+        return "error", f"{type(error).__name__}: {error}"
+    except Exception as error:
+        return "error", f"{type(error).__name__}: {error}"
+    return "pass", ""
+
+
+def compare(results: Any, expected: Any, rtol: float, atol: float) -> str:
+    """What is different, or nothing: element type, shape, then values by the case's own tolerances."""
+    if len(results) != len(expected):
+        return f"{len(results)} outputs, not {len(expected)}"
+    for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):
+        wanted = np.asarray(wanted)
+        if wanted.dtype.name == "bfloat16":
+            if result.dtype != np.uint16:
+                return f"output {index} is {result.dtype}, not bf16 bit patterns"
+            result, wanted = result.view(wanted.dtype).astype(np.float32), wanted.astype(np.float32)
+        if result.dtype != wanted.dtype:
+            return f"output {index} is {result.dtype}, not {wanted.dtype}"
+        if result.shape != wanted.shape:
+            return f"output {index} has shape {result.shape}, not {wanted.shape}"
+        try:
+            np.testing.assert_allclose(result, wanted, rtol=rtol, atol=atol)
+        except AssertionError as error:
+            return f"output {index}: " + " ".join(str(error).split())[:300]
+    return ""
+
+
+def work() -> None:
+    """The worker's loop."""
+    found = cases()
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # nothing that a library prints may come between the verdicts
+    print(json.dumps(["ready", [c.name for c in found]]), file=out, flush=True)
+    for line in sys.stdin:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            print(json.dumps(verdict(found[int(line)])), file=out, flush=True)
+
+
+class Worker:
+    """A child process that judges one case at a time and is replaced when it dies or hangs."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        self.names: list[str] = self.answer(120)[1]
+
+    def answer(self, seconds: float) -> Any:
+        assert self.process.stdout is not None
+        ready, _, _ = select.select([self.process.stdout], [], [], seconds)
+        if not ready:
+            self.close()
+            return ["timeout", f"no answer in {seconds} s"]
+        line = self.process.stdout.readline()
+        if not line:
+            code = self.process.wait()
+            return ["crash", f"the process ended with {code}"]
+        return json.loads(line)
+
+    def judge(self, index: int) -> Any:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{index}\n")
+        self.process.stdin.flush()
+        return self.answer(SECONDS_PER_CASE)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def judge_all(only: list[str] | None = None) -> dict[str, tuple[str, str]]:
+    """{case: verdict} by a few workers."""
+    results: dict[str, tuple[str, str]] = {}
+    first = Worker()
+    names = first.names
+    pending: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for index, name in enumerate(names):
+        if only is None or any(part in name for part in only):
+            pending.put(index)
+
+    def serve(worker: Worker | None) -> None:
+        worker = worker or Worker()
+        while True:
+            try:
+                index = pending.get_nowait()
+            except queue.Empty:
+                break
+            kind, text = worker.judge(index)
+            results[names[index]] = (kind, text)
+            if kind in ("crash", "timeout"):
+                worker.close()
+                worker = Worker()
+        worker.close()
+
+    threads = [threading.Thread(target=serve, args=(first if i == 0 else None,)) for i in range(WORKERS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return results
+
+
+def test_node_vectors(capsys: Any) -> None:
+    results = judge_all()
+    lines, failures, passed = [], [], {}
+    for label, expanded in (("plain", False), ("expanded", True)):
+        part = {name: result for name, result in results.items() if ("_expanded" in name) == expanded}
+        kinds = Counter(kind for kind, _ in part.values())
+        passed[label] = kinds["pass"]
+        counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
+        lines.append(f"ONNX node vectors, {label}: {len(part)} cases: {counts}")
+    for name, (kind, text) in sorted(results.items()):
+        if kind not in ("pass", "unsupported") and name not in KNOWN:
+            failures.append(f"{name}: {kind}: {text}")
+        if kind == "pass" and name in KNOWN:
+            failures.append(f"{name} passes now: take it off the list of known differences")
+    with capsys.disabled():
+        print("", *lines, sep="\n")
+    assert not failures, "\n".join(failures)
+    assert passed["plain"] >= PLAIN_AT_LEAST, lines
+    assert passed["expanded"] >= EXPANDED_AT_LEAST, lines
+
+
+if __name__ == "__main__":
+    work()
