@@ -6,14 +6,35 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Names come from files: a field stays one printable line, and is never cut inside a UTF-8 sequence. */
+static void tidy(char *field, size_t size)
+{
+    size_t length = strlen(field), start = length;
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)field[i] < 0x20 || field[i] == 0x7f)
+            field[i] = '?';
+    if (length + 1 < size)
+        return;
+    while (start > 0 && ((unsigned char)field[start - 1] & 0xc0) == 0x80)
+        start--;
+    if (start > 0 && (unsigned char)field[start - 1] >= 0xc0) {
+        unsigned char lead = (unsigned char)field[start - 1];
+        size_t whole = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+        if (length - (start - 1) < whole)
+            field[start - 1] = 0;
+    }
+}
+
 static void put(char *field, size_t size, const char *format, va_list arguments)
 {
     vsnprintf(field, size, format, arguments);
+    tidy(field, size);
 }
 
 static void copy_text(char *field, size_t size, const char *text)
 {
     snprintf(field, size, "%s", text ? text : "");
+    tidy(field, size);
 }
 
 linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...)
@@ -28,6 +49,13 @@ linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what,
     put(error->what, sizeof error->what, what, arguments);
     va_end(arguments);
     return code;
+}
+
+linnet_status ln_null_argument(linnet_error *error, const char *function, const char *argument)
+{
+    ln_fail(error, LINNET_INVALID_ARGUMENT, "%s: `%s` must be given", function, argument);
+    ln_got(error, "NULL");
+    return LINNET_INVALID_ARGUMENT;
 }
 
 static linnet_status code_of(const linnet_error *error)

@@ -179,10 +179,10 @@ linnet_status linnet_model_open(const char *path, const linnet_model_config *con
     linnet_model *model;
     linnet_status status;
     if (!out)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open: `out` is NULL");
+        return ln_null_argument(error, "linnet_model_open", "out");
     *out = NULL;
     if (!path)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open: `path` is NULL");
+        return ln_null_argument(error, "linnet_model_open", "path");
     if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
         return status;
     status = ln_file_map(path, &model->file, &model->file_size, error);
@@ -201,10 +201,10 @@ linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, 
     linnet_model *model;
     linnet_status status;
     if (!out)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open_memory: `out` is NULL");
+        return ln_null_argument(error, "linnet_model_open_memory", "out");
     *out = NULL;
     if (!data && size)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_open_memory: `data` is NULL");
+        return ln_null_argument(error, "linnet_model_open_memory", "data");
     if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
         return status;
     model->file = data;

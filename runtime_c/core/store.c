@@ -27,10 +27,10 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     linnet_store *store;
     size_t total = 0;
     if (!out)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_store_create: `out` is NULL");
+        return ln_null_argument(error, "linnet_store_create", "out");
     *out = NULL;
     if (!model)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_store_create: `model` is NULL");
+        return ln_null_argument(error, "linnet_store_create", "model");
     ln_memory_init(&memory, allocator ? allocator : &model->memory.allocator);
     store = ln_memory_alloc(&memory, struct_bytes(model->n_variables));
     if (!store)
@@ -134,7 +134,7 @@ static int find(const linnet_store *store, const char *function, const char *nam
                 linnet_error *error)
 {
     if (!store || !name || (!data && bytes)) {
-        ln_fail(error, LINNET_INVALID_ARGUMENT, "%s: an argument is NULL", function);
+        ln_null_argument(error, function, !store ? "store" : !name ? "name" : "data");
         return -1;
     }
     for (int32_t i = 0; i < store->model->n_variables; i++) {
