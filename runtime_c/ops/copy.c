@@ -1,0 +1,96 @@
+/* copy.c - the reference kernel of `copy`: runs the rectangles of copy_plan.c element by element.
+ * Shape rules are in copy_infer.c, the fast runner in runtime_c/simd/copy.inc.c. */
+#include "ops/copy_plan.h"
+#include "ops/index.h"
+
+#include <string.h>
+
+/* What must be known at plan time is: the sizes follow from the output shapes, but not where things lie. */
+static bool supports(const ln_call *call) {
+    const ln_copy_attributes *a = call->attributes;
+    if (call->epilogue || (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0))
+        return false;
+    for (int i = 1; a->kind == LN_COPY_KIND_SLICE && i < call->n_inputs; i++)
+        if (call->inputs[i].dtype != LINNET_NONE && !call->inputs[i].data)
+            return false;
+    if (a->kind == LN_COPY_KIND_PAD) {
+        int64_t begin[LN_MAX_RANK], end[LN_MAX_RANK];
+        if (ln_copy_pads(a, call->inputs, call->n_inputs, begin, end) != LN_COPY_KNOWN)
+            return false;
+        if (call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE &&
+            call->inputs[2].dtype != call->outputs[0].dtype)
+            return false;
+    }
+    return true;
+}
+
+static linnet_status configure(ln_call *call) {
+    ln_copy_plan *plan;
+    linnet_status status = ln_copy_make_plan(call, &plan);
+    if (status)
+        return status;
+    call->state = plan;
+    call->work[0] = plan->items;
+    call->grain = 4;
+    return LINNET_OK;
+}
+
+static void run_item(const ln_copy_plan *plan, const ln_copy_rectangle *r, const ln_buffers *b, int64_t item) {
+    const void *source = r->input >= 0 ? b->inputs[r->input]
+                         : plan->value_input >= 0 ? b->inputs[plan->value_input] : plan->value;
+    int cut = r->rank - (r->shape == LN_COPY_TRANSPOSE ? 2 : 1);
+    int64_t row = item / r->panels, first = item % r->panels * r->panel, count = 1, from = r->source, to = r->target;
+    int64_t dims[LN_COPY_MAX_DIMS];
+    for (int d = cut - 1; d >= 0; d--) {
+        int64_t c = row % r->dims[d];
+        row /= r->dims[d];
+        from += c * r->source_strides[d];
+        to += c * r->target_strides[d];
+    }
+    memcpy(dims, r->dims, sizeof dims);
+    from += first * r->source_strides[cut];
+    to += first * r->target_strides[cut];
+    dims[cut] = ln_min(r->panel, r->dims[cut] - first);
+    for (int d = cut; d < r->rank; d++)
+        count *= dims[d];
+    for (int64_t i = 0; i < count; i++) {
+        int64_t rest = i, s = from, t = to;
+        for (int d = r->rank - 1; d >= cut; d--) {
+            int64_t c = rest % dims[d];
+            rest /= dims[d];
+            s += c * r->source_strides[d];
+            t += c * r->target_strides[d];
+        }
+        ln_copy_element(b->outputs[r->output], t, source, s, plan->size);
+    }
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    const ln_copy_plan *plan = call->state;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    if (plan->flat) {
+        for (int64_t i = begin; i < end; i++)
+            ln_copy_element(b->outputs[0], ln_offset_of(y, i), b->inputs[0], ln_offset_of(x, i), plan->size);
+        return LINNET_OK;
+    }
+    for (int64_t i = 0; i < plan->count; i++) {
+        const ln_copy_rectangle *r = &plan->rectangles[i];
+        if (!b->outputs[r->output])
+            continue;
+        for (int64_t item = ln_max(begin, r->first_item); item < ln_min(end, r->first_item + r->items); item++)
+            run_item(plan, r, b, item - r->first_item);
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_copy = {
+    .name = "copy_reference",
+    .op = LN_OP_COPY,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .configure = configure,
+    .run = run,
+};
