@@ -17,7 +17,8 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 # The stamps hold the inputs they were made from: an unchanged tree installs nothing again.
-SOURCES = $(shell git ls-files runtime_c kernels_x86 kernels_arm schema pyruntime converters CMakeLists.txt pyproject.toml 2>/dev/null)
+SOURCES = $(shell find runtime_c kernels_x86 kernels_arm schema pyruntime converters CMakeLists.txt pyproject.toml \
+	-type f -not -name '*.pyc')
 
 $(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet ".[demo]"
@@ -25,6 +26,10 @@ $(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
 
 $(VENV)/.test-stamp: $(BIN)/python $(SOURCES)
 	$(BIN)/python -m pip install --quiet ".[demo,test]"
+	@touch $@
+
+$(VENV)/.lint-stamp: $(VENV)/.test-stamp
+	$(BIN)/python -m pip install --quiet ".[demo,test,dev]"
 	@touch $@
 
 venv: $(VENV)/.test-stamp ## the virtual environment in .venv with linnet and all that the tests need
@@ -48,13 +53,13 @@ soak: ## long fuzzing and sweeps (an hour)
 
 bench: $(VENV)/.test-stamp ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
 	$(BIN)/python -m tests.bench_peers --json build-bench.json
-	$(BIN)/python -m pytest tests/bench_overhead.py -q --benchmark-only
+	$(BIN)/python -m tests.bench_overhead
 
-lint: $(VENV)/.test-stamp ## clang-format, ruff, mypy, and whether generated files are current
+lint: $(VENV)/.lint-stamp ## clang-format, ruff, mypy, and whether generated files are current
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v generated)
+	$(BIN)/clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h' | grep -v generated)
 	$(BIN)/python schema/generate.py --check
 
 generate: ## derives the generated files from schema/
@@ -68,4 +73,4 @@ amalgamate: ## build/amalgamation/linnet.c and linnet.h: the whole runtime (scal
 	$(PYTHON) .ci/amalgamate.py --out $(BUILD)/amalgamation
 
 clean: ## removes what the targets above made
-	rm -rf $(BUILD) build-$(TARGET) $(VENV) demo-out
+	rm -rf $(BUILD) build-$(TARGET) build-tests $(VENV) demo-out

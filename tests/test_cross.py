@@ -1,0 +1,102 @@
+"""64-bit ARM, cross-compiled and run under qemu as a Cortex-A53 (ARMv8.0) and as `max` (dot product, i8mm).
+C tests pass; integer results of real models are those of this machine bit for bit, float ones close. Not a speed test."""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet._fetch import FetchError
+from tests import nets, zoo
+from tests.native import ROOT, build, c_tests, need, run
+
+CPUS = ("cortex-a53", "max")
+SYSROOT = "/usr/aarch64-linux-gnu"
+MODELS = ("ppocr_cls", "mobilenet_v2")
+DTYPES = ("f32", "i16", "i8")
+
+
+def _emulated(cpu: str) -> list[str]:
+    need("qemu-aarch64")
+    return ["qemu-aarch64", "-L", SYSROOT, "-cpu", cpu]
+
+
+@pytest.mark.parametrize("cpu", CPUS)
+@pytest.mark.parametrize("name", c_tests())
+def test_c_tests(name: str, cpu: str) -> None:
+    run([*_emulated(cpu), str(build("aarch64") / name)], cwd=ROOT, timeout=300)
+
+
+@functools.cache
+def _model(name: str) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
+    try:
+        if name in nets.NETS:
+            return linnet.from_onnx(nets.NETS[name]()), nets.inputs()
+        feeds = zoo.inputs(name)
+        return linnet.from_onnx(zoo.fetch(name), input_shapes=zoo.input_shapes(name)), feeds
+    except FetchError as error:
+        pytest.skip(f"{name} is not at hand: {error}")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cross")
+
+
+def _file(name: str, dtype: str, folder: Path) -> Path:
+    path = folder / f"{name}-{dtype}.lnt"
+    if not path.exists():
+        graph, feeds = _model(name)
+        (graph if dtype == "f32" else linnet.quantize(graph, [feeds], dtype=dtype)).save(path)
+    return path
+
+
+def _run_native(command: list[str], name: str, dtype: str, folder: Path) -> dict[str, np.ndarray]:
+    """The outputs that linnet-run writes."""
+    path, out = _file(name, dtype, folder), folder / f"out-{name}-{dtype}-{len(list(folder.glob('out-*')))}"
+    words = []
+    for key, value in _model(name)[1].items():
+        np.save(folder / f"{name}.npy", value)
+        words += ["--input", f"{key}={folder / name}.npy"]
+    run([*command, str(path), *words, "--output-dir", str(out), "--threads", "2"], timeout=600)
+    outputs = {file.stem: np.load(file) for file in sorted(out.glob("*.npy"))}
+    assert outputs
+    return outputs
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", MODELS)
+def test_linnet_run_gives_the_results_of_this_machine(name: str, dtype: str, folder: Path) -> None:
+    here = _run_native([str(build("release") / "linnet-run")], name, dtype, folder)
+    program = str(build("aarch64") / "linnet-run")
+    for cpu in CPUS:
+        there = _run_native([*_emulated(cpu), program], name, dtype, folder)
+        assert set(there) == set(here)
+        for key, value in here.items():
+            assert np.ptp(value) > 0
+            if dtype == "f32":
+                np.testing.assert_allclose(there[key], value, rtol=1e-3, atol=1e-4 * np.ptp(value), err_msg=cpu)
+            else:
+                np.testing.assert_array_equal(there[key].view(np.uint8), value.view(np.uint8), err_msg=cpu)
+
+
+# Instructions that an ARMv8.0 core (a Cortex-A53, a Raspberry Pi 3) has not.
+_NEWER = re.compile(r"\t(sdot|udot|usdot|sudot|[su]mmla|usmmla|bf\w+mla\w*|fmlal2?|cas\w*|ldadd\w*|sqrdmla[hs])\b|"
+                    r"\tf(add|sub|mul|mla|mls|div|max|min|cvt\w+)\s+v\d+\.[48]h,")  # fmt: skip
+
+
+def test_common_code_is_plain_armv8() -> None:
+    need("aarch64-linux-gnu-objdump")
+    objects = sorted((build("aarch64") / "CMakeFiles" / "linnet_objects.dir").rglob("*.o"))
+    plain = [path for path in objects if not re.search(r"__(dotprod|i8mm)\.c\.o$", path.name)]
+    assert len(plain) > 20
+    for path in plain:
+        for line in run(["aarch64-linux-gnu-objdump", "-d", "--no-show-raw-insn", str(path)]).splitlines():
+            if "fcvtl" in line or "fcvtn" in line:
+                continue  # half to single and back is ARMv8.0
+            assert not _NEWER.search(line), f"{path.name}: {line.strip()}"
