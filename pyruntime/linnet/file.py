@@ -389,13 +389,17 @@ def _check_order(function: Function) -> None:
 
 def read(path: Path) -> Graph:
     """The graph of a .lnt file. Raises FileError: missing, not a .lnt file, too new, cut short, damaged."""
+    return from_bytes(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """The whole file. Raises FileError when it is missing or cannot be read."""
     try:
-        content = path.read_bytes()
+        return path.read_bytes()
     except FileNotFoundError:
         raise FileError(f"no file '{path}'", code=201, tensor=str(path), hint="check the path") from None
     except OSError as error:
         raise FileError(f"cannot read '{path}': {error.strerror or error}", code=202, tensor=str(path)) from None
-    return from_bytes(content, str(path))
 
 
 def from_bytes(content: bytes, where: str = "memory") -> Graph:
