@@ -76,7 +76,8 @@ def conv_net() -> Graph:
     return _finish(graph, main, emit("matmul", [mean, w4, b4], {}, name="y")[0])
 
 
-def _quantized(dtype: str) -> Graph:
+def quantized(dtype: str) -> Graph:
+    """conv_net at i8, i16 or f16."""
     rng = np.random.default_rng(3)
     batches = [{"x": rng.standard_normal((1, 3, 16, 16)).astype(np.float32)} for _ in range(4)]
     return linnet.quantize(conv_net(), batches, dtype=dtype)
@@ -159,9 +160,9 @@ def one_op() -> Graph:
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "mlp": mlp,
     "conv_net": conv_net,
-    "conv_net_i8": lambda: _quantized("i8"),
-    "conv_net_i16": lambda: _quantized("i16"),
-    "conv_net_f16": lambda: _quantized("f16"),
+    "conv_net_i8": lambda: quantized("i8"),
+    "conv_net_i16": lambda: quantized("i16"),
+    "conv_net_f16": lambda: quantized("f16"),
     "counter": counter,
     "branch": branch,
     "gather": gather,
