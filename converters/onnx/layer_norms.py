@@ -70,7 +70,12 @@ def _unary(value: Tensor | float | None, opcode: str) -> tuple[Tensor, Node] | N
 def _mean(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
     """(x, first axis, node) of a mean over trailing axes that keeps them."""
     node = value.node if isinstance(value, Tensor) else None
-    if node is None or node.op != "reduce" or node.attributes["kind"] != "mean" or not node.attributes["keep_dims"]:
+    if (
+        node is None
+        or node.op != "reduce"
+        or node.attributes["kind"] != "mean"
+        or not node.attributes["keep_dims"]
+    ):
         return None
     x = node.inputs[0]
     axes = node.attributes["axes"]
@@ -118,7 +123,9 @@ def _scale_and_bias(
     return scale, bias, last
 
 
-def _following(function: Function, node: Node, opcode: str, x: Tensor, first: int) -> tuple[Tensor | None, Node]:
+def _following(
+    function: Function, node: Node, opcode: str, x: Tensor, first: int
+) -> tuple[Tensor | None, Node]:
     y = node.outputs[0]
     readers = [n for n in function.nodes if y in n.inputs]
     if y in function.outputs or len(readers) != 1:
@@ -128,4 +135,6 @@ def _following(function: Function, node: Node, opcode: str, x: Tensor, first: in
         return None, node
     other = found[1] if found[0] is y else found[0]
     fits = isinstance(other, Tensor) and other.data is not None and other.shape == x.shape[first:]
-    return (other, readers[0]) if fits and isinstance(other, Tensor) and other.dtype == x.dtype else (None, node)
+    return (
+        (other, readers[0]) if fits and isinstance(other, Tensor) and other.dtype == x.dtype else (None, node)
+    )

@@ -12,7 +12,9 @@ from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.errors import GraphError
 from linnet.graph import Function, Graph
 
-MOVES = frozenset({"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"})  # copies that do not grow
+MOVES = frozenset(
+    {"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"}
+)  # copies that do not grow
 
 
 def rewrite(graph: Graph) -> None:

@@ -1,0 +1,289 @@
+"""Models that cannot be converted: every problem is named at once, with node, op, reason and what to do.
+Damaged files give one clear error; data outside the model's folder is never read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import linnet
+
+
+def model(
+    nodes: list[Any],
+    inputs: dict[str, Any],
+    outputs: list[str],
+    initializers: dict[str, Any] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    """A model of f32 inputs (or (dtype, shape) pairs)."""
+    infos = [
+        helper.make_tensor_value_info(name, *(spec if isinstance(spec, tuple) else (TensorProto.FLOAT, spec)))
+        for name, spec in inputs.items()
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        infos,
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in (initializers or {}).items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+
+
+def problems(proto: Any, **options: Any) -> list[linnet.Problem]:
+    with pytest.raises(linnet.ConversionError) as caught:
+        linnet.from_onnx(proto, **options)
+    assert caught.value.problems
+    for problem in caught.value.problems:
+        assert problem.reason and problem.hint and (problem.node or problem.op), problem
+    return caught.value.problems
+
+
+def test_all_problems_are_reported_together() -> None:
+    proto = model(
+        [
+            helper.make_node("Relu", ["x"], ["a"], name="first"),
+            helper.make_node("Unheard", ["a"], ["b"], name="second"),
+            helper.make_node("Relu", ["b"], ["c"], name="third"),
+            helper.make_node("Conv", ["c", "w"], ["d"], name="fourth"),
+            helper.make_node("Det", ["d"], ["e"], name="fifth"),
+            helper.make_node("Pad", ["e", "pads"], ["y"], name="sixth", mode="mirror"),
+        ],
+        {"x": [1, 3, 8, 8]},
+        ["y"],
+        {"pads": np.zeros(2, np.int64)},
+    )
+    found = problems(proto)
+    assert [p.node for p in found] == ["second", "fourth", "fifth", "sixth"]
+    assert "Unheard" in found[0].reason
+    assert "'w'" in found[1].reason
+    assert found[2].op == "Det"
+    assert "mirror" in found[3].reason
+
+
+def test_unknown_domain_names_it() -> None:
+    node = helper.make_node("Thing", ["x"], ["y"], name="n", domain="com.example")
+    (found,) = problems(model([node], {"x": [1]}, ["y"]))
+    assert found.op == "Thing" and "com.example" in found.reason
+
+
+def test_missing_initializer_is_named() -> None:
+    proto = model([helper.make_node("Add", ["x", "gone"], ["y"], name="n")], {"x": [2]}, ["y"])
+    (found,) = problems(proto)
+    assert found.node == "n" and "'gone'" in found.reason
+
+
+def test_cycle_names_its_nodes() -> None:
+    nodes = [
+        helper.make_node("Add", ["x", "c"], ["b"], name="one"),
+        helper.make_node("Relu", ["b"], ["c"], name="two"),
+        helper.make_node("Relu", ["x"], ["y"], name="three"),
+    ]
+    found = problems(model(nodes, {"x": [2]}, ["y"]))
+    assert {p.node for p in found} == {"one", "two"}
+    assert all("cycle" in p.reason for p in found)
+
+
+def test_two_makers_of_a_value() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["y"], name="one"),
+        helper.make_node("Abs", ["x"], ["y"], name="two"),
+    ]
+    assert any("another node" in p.reason for p in problems(model(nodes, {"x": [2]}, ["y"])))
+
+
+def test_nodes_in_any_order_are_sorted() -> None:
+    nodes = [helper.make_node("Relu", ["a"], ["y"]), helper.make_node("Neg", ["x"], ["a"])]
+    graph = linnet.from_onnx(model(nodes, {"x": [2]}, ["y"]))
+    assert graph.signatures["infer"].outputs == ["y"]
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.STRING, TensorProto.FLOAT8E4M3FN, TensorProto.COMPLEX64])
+def test_element_types_that_linnet_has_not(dtype: int) -> None:
+    proto = model([helper.make_node("Identity", ["x"], ["y"])], {"x": (dtype, [2])}, ["y"])
+    assert any(TensorProto.DataType.Name(dtype).lower() in p.reason for p in problems(proto))
+
+
+def test_unknown_attribute_is_reported() -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"], name="n", slope=0.5)], {"x": [2]}, ["y"])
+    assert "'slope'" in problems(proto)[0].reason
+
+
+def test_required_attribute_is_missing() -> None:
+    proto = model([helper.make_node("MaxPool", ["x"], ["y"], name="n")], {"x": [1, 1, 4, 4]}, ["y"])
+    assert "'kernel_shape'" in problems(proto)[0].reason
+
+
+def test_operands_that_do_not_fit_are_the_nodes_problem() -> None:
+    proto = model(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="n")],
+        {"x": [2, 3]},
+        ["y"],
+        {"w": np.ones((4, 5), np.float32)},
+    )
+    (found,) = problems(proto)
+    assert (found.node, found.op) == ("n", "MatMul")
+
+
+@pytest.mark.parametrize("opset", [6, 99])
+def test_opsets_outside_the_range(opset: int) -> None:
+    proto = model([helper.make_node("Abs", ["x"], ["y"])], {"x": [2]}, ["y"], opset=opset)
+    assert any(str(opset) in p.reason for p in problems(proto))
+
+
+def test_op_newer_than_the_models_opset() -> None:
+    proto = model([helper.make_node("Mish", ["x"], ["y"], name="n")], {"x": [2]}, ["y"], opset=13)
+    assert "opset 13" in problems(proto)[0].reason
+
+
+@pytest.mark.parametrize(
+    ("shapes", "part"),
+    [
+        ({"z": (1,)}, "no input"),
+        ({"x": (1, 2, 3)}, "asked for"),
+        ({"x": (5, 3)}, "asked for"),
+        ({"x": (2, -1)}, "asked for"),
+    ],
+)
+def test_input_shapes_that_do_not_fit(shapes: dict[str, tuple[int, ...]], part: str) -> None:
+    proto = model([helper.make_node("Abs", ["x"], ["y"])], {"x": [2, "n"]}, ["y"])
+    assert part in problems(proto, input_shapes=shapes)[0].reason
+
+
+def test_negative_dimension_of_an_input() -> None:
+    proto = model([helper.make_node("Abs", ["x"], ["y"])], {"x": [2, -3]}, ["y"])
+    assert "negative" in problems(proto)[0].reason
+
+
+def test_no_output() -> None:
+    assert any("no outputs" in p.reason for p in problems(model([], {"x": [2]}, [])))
+
+
+def test_output_that_nothing_makes() -> None:
+    proto = model([helper.make_node("Abs", ["x"], ["y"])], {"x": [2]}, ["y", "z"])
+    (found,) = problems(proto)
+    assert found.node == "z"
+
+
+def test_data_dependent_branch_is_unsupported() -> None:
+    branch = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["b"])], "b", [], [onnx.ValueInfoProto(name="b")]
+    )
+    node = helper.make_node("If", ["c"], ["y"], name="n", then_branch=branch, else_branch=branch)
+    (found,) = problems(model([node], {"x": [2], "c": (TensorProto.BOOL, [])}, ["y"]))
+    assert (found.node, found.op) == ("n", "If")
+
+
+def external(tmp_path: Path, location: str, length: int | None = None, offset: int = 0) -> Path:
+    """A model whose weight of 4 floats lies in `location`."""
+    proto = model(
+        [helper.make_node("Add", ["x", "w"], ["y"], name="n")],
+        {"x": [4]},
+        ["y"],
+        {"w": np.arange(4, dtype=np.float32)},
+    )
+    weight = proto.graph.initializer[0]
+    weight.ClearField("raw_data")
+    weight.data_location = TensorProto.EXTERNAL
+    entries = {"location": location, "offset": str(offset), "length": str(16 if length is None else length)}
+    for key, value in entries.items():
+        entry = weight.external_data.add()
+        entry.key, entry.value = key, value
+    folder = tmp_path / "model"
+    folder.mkdir(exist_ok=True)
+    path = folder / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_beside_the_model_is_read(tmp_path: Path) -> None:
+    path = external(tmp_path, "weights.bin", offset=8)
+    (path.parent / "weights.bin").write_bytes(bytes(8) + np.array([1, 2, 3, 4], "<f4").tobytes())
+    graph = linnet.from_onnx(path)
+    constants = [t.data for t in graph.functions[0].tensors() if t.data is not None]
+    assert any(np.array_equal(c, [1, 2, 3, 4]) for c in constants)
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "sub/../../secret.bin", ""])
+def test_external_data_outside_the_folder_is_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret.bin").write_bytes(bytes(64))
+    path = external(tmp_path, location)
+    (found,) = problems(path)
+    assert "outside" in found.reason
+
+
+def test_external_data_through_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "secret.bin").write_bytes(bytes(64))
+    path = external(tmp_path, "weights.bin")
+    (path.parent / "weights.bin").symlink_to(tmp_path / "secret.bin")
+    assert "outside" in problems(path)[0].reason
+
+
+@pytest.mark.parametrize(("length", "offset"), [(16, 60), (16, -16), (12, 0), (1 << 62, 0)])
+def test_external_data_that_does_not_fit_its_file(tmp_path: Path, length: int, offset: int) -> None:
+    path = external(tmp_path, "weights.bin", length, offset)
+    (path.parent / "weights.bin").write_bytes(bytes(64))
+    assert "needs 16 bytes" in problems(path)[0].reason
+
+
+def test_external_data_that_is_missing(tmp_path: Path) -> None:
+    assert "missing" in problems(external(tmp_path, "weights.bin"))[0].reason
+
+
+def test_external_data_of_a_proto_needs_a_path(tmp_path: Path) -> None:
+    proto = onnx.load(external(tmp_path, "weights.bin"), load_external_data=False)
+    assert "another file" in problems(proto)[0].reason
+
+
+@pytest.mark.parametrize("content", [b"", b"not a model", bytes(100)])
+def test_files_that_are_no_model(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(linnet.FileError, match=r"m\.onnx"):
+        linnet.from_onnx(path)
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(linnet.FileError, match="no such file"):
+        linnet.from_onnx(tmp_path / "nothing.onnx")
+
+
+def test_damaged_models_never_raise_anything_else() -> None:
+    rng = np.random.default_rng(5)
+    proto = model(
+        [
+            helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+            helper.make_node("Relu", ["a"], ["b"]),
+            helper.make_node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+            helper.make_node("Flatten", ["c"], ["d"]),
+            helper.make_node("Gemm", ["d", "v"], ["e"], transB=1),
+            helper.make_node("Softmax", ["e"], ["y"], axis=1),
+        ],
+        {"x": [1, 2, 8, 8]},
+        ["y"],
+        {"w": np.ones((3, 2, 3, 3), np.float32), "v": np.ones((4, 48), np.float32)},
+    )
+    linnet.from_onnx(proto)
+    content = proto.SerializeToString()
+    refused = 0
+    for _ in range(300):
+        damaged = bytearray(content)
+        for _ in range(rng.integers(1, 4)):
+            damaged[rng.integers(0, len(damaged))] = rng.integers(0, 256)
+        try:
+            broken = onnx.ModelProto.FromString(
+                bytes(damaged[: rng.integers(len(content) // 2, len(content) + 1)])
+            )
+        except Exception:
+            continue
+        try:
+            linnet.from_onnx(broken)
+        except linnet.Error:
+            refused += 1
+    assert refused > 50

@@ -1,0 +1,71 @@
+"""Whole models against ONNX Runtime: real ones from the zoo, and classifiers with random calibrated weights.
+The largest difference may be 1e-4 of the output's range at f32."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import nets
+import numpy as np
+import onnxruntime
+import pytest
+import zoo
+
+import linnet
+from linnet._fetch import FetchError
+
+CLASSIFIERS = {
+    "mobilenet_v2": nets.mobilenet_v2,
+    "resnet50": nets.resnet50,
+    "efficientnet_b0": nets.efficientnet_b0,
+}
+ALLOWED = 1e-4  # of the range
+
+
+def reference(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, feeds), strict=True))
+
+
+def agree(path: Path, feeds: dict[str, Any], **options: Any) -> dict[str, float]:
+    """{output: difference over range}; asserts names, shapes, element types and the tolerance."""
+    expected = reference(path, feeds)
+    results = linnet.Session(linnet.from_onnx(path, **options)).run(feeds)
+    assert list(results) == list(expected)
+    differences = {}
+    for name, wanted in expected.items():
+        got = results[name]
+        assert (got.shape, got.dtype) == (wanted.shape, wanted.dtype), name
+        assert wanted.size and np.all(np.isfinite(wanted)), name
+        span = float(wanted.max() - wanted.min()) or 1.0
+        differences[name] = float(np.abs(got.astype(np.float64) - wanted).max()) / span
+    assert max(differences.values()) <= ALLOWED, differences
+    return differences
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_real_model_agrees_with_onnx_runtime(name: str) -> None:
+    try:
+        path = zoo.fetch(name)
+    except FetchError as error:
+        pytest.skip(str(error))
+    agree(path, zoo.inputs(name))
+
+
+@pytest.mark.parametrize("name", ["ppocr_v4_det", "scrfd_500m"])
+def test_real_model_with_fixed_shapes_agrees(name: str) -> None:
+    try:
+        path = zoo.fetch(name)
+    except FetchError as error:
+        pytest.skip(str(error))
+    agree(path, zoo.inputs(name), input_shapes=zoo.input_shapes(name))
+
+
+@pytest.mark.parametrize("name", list(CLASSIFIERS))
+def test_classifier_agrees_with_onnx_runtime(name: str) -> None:
+    image = np.random.default_rng(7).standard_normal((1, 3, 224, 224)).astype(np.float32)
+    agree(CLASSIFIERS[name](), {"input": image})
