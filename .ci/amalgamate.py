@@ -127,7 +127,9 @@ def amalgamate() -> str:
     headers = "\n".join(made.headers)
     # A type that a header declares and one source file completes is one type, not a clash.
     opaque = set(re.findall(r"^typedef struct (\w+) \1;", headers, re.MULTILINE))
-    opaque |= set(re.findall(r"^typedef struct (\w+) \1;", (RUNTIME / "include" / "linnet.h").read_text(), re.MULTILINE))
+    opaque |= set(
+        re.findall(r"^typedef struct (\w+) \1;", (RUNTIME / "include" / "linnet.h").read_text(), re.MULTILINE)
+    )
     shared = local_names(headers) - opaque
     out = [HEAD]
     out += [f"#ifndef {line.split()[0]}\n#define {line}\n#endif\n" for line in made.features]

@@ -46,7 +46,11 @@ def worker(engine: str, model: str, threads: int, seconds: float, inputs: str) -
         import linnet
 
         session = linnet.Session(model, threads=threads)
-        extra = {"plan_ms": session.plan_info["plan_ms"], "isa": session.plan_info["isa"], "bytes": session.memory["total"]}
+        extra = {
+            "plan_ms": session.plan_info["plan_ms"],
+            "isa": session.plan_info["isa"],
+            "bytes": session.memory["total"],
+        }
         run = lambda: session.run(feeds)  # noqa: E731
     run()
     loaded = time.perf_counter()
@@ -58,7 +62,12 @@ def worker(engine: str, model: str, threads: int, seconds: float, inputs: str) -
         after = time.perf_counter()
         if before >= warm_until:
             times.append(after - before)
-    result = {"median_ms": 1e3 * statistics.median(times), "min_ms": 1e3 * min(times), "load_ms": 1e3 * (loaded - start), **extra}
+    result = {
+        "median_ms": 1e3 * statistics.median(times),
+        "min_ms": 1e3 * min(times),
+        "load_ms": 1e3 * (loaded - start),
+        **extra,
+    }
     print(json.dumps(result))
 
 
@@ -66,7 +75,17 @@ def worker(engine: str, model: str, threads: int, seconds: float, inputs: str) -
 
 
 def _measure(engine: str, model: Path, threads: int, seconds: float, inputs: Path) -> dict[str, Any]:
-    command = [sys.executable, "-m", "tests.bench_peers", "--worker", engine, str(model), str(threads), str(seconds), str(inputs)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.bench_peers",
+        "--worker",
+        engine,
+        str(model),
+        str(threads),
+        str(seconds),
+        str(inputs),
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
     if done.returncode != 0:
         raise SystemExit(f"{engine} on {model.name}: {done.stderr.strip().splitlines()[-1]}")
@@ -77,6 +96,7 @@ def _measure(engine: str, model: Path, threads: int, seconds: float, inputs: Pat
 def prepare(net: str, folder: Path, dtypes: tuple[str, ...]) -> dict[str, Path]:
     """The ONNX file and the .lnt file of each dtype, made (and calibrated) in `folder`."""
     import linnet
+
     from tests import nets
 
     files = {"onnx": nets.NETS[net]()}
@@ -120,7 +140,11 @@ def native_program(name: str) -> Path:
     """linnet-run or linnet-bench: that of the installed package, or of build/."""
     import importlib.resources
 
-    for path in (importlib.resources.files("linnet") / "bin" / name, ROOT / "build" / name, ROOT / "build-tests" / "release" / name):
+    for path in (
+        importlib.resources.files("linnet") / "bin" / name,
+        ROOT / "build" / name,
+        ROOT / "build-tests" / "release" / name,
+    ):
         if Path(str(path)).is_file():
             return Path(str(path))
     raise SystemExit(f"{name} is not built: run `make native`")
@@ -150,7 +174,11 @@ def import_time(rounds: int) -> float:
     times = []
     for _ in range(rounds + 1):
         done = subprocess.run(
-            [sys.executable, "-X", "importtime", "-c", "import linnet"], check=True, capture_output=True, text=True, timeout=60
+            [sys.executable, "-X", "importtime", "-c", "import linnet"],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         line = next(line for line in done.stderr.splitlines() if line.rstrip().endswith("| linnet"))
         times.append(int(line.split("|")[1]) / 1e3)
@@ -162,9 +190,8 @@ def import_time(rounds: int) -> float:
 
 def machine() -> dict[str, str]:
     """Processor, cores, operating system, versions."""
-    import onnxruntime
-
     import linnet
+    import onnxruntime
 
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*: (.*)", text)
@@ -186,7 +213,9 @@ def show(report: dict[str, Any]) -> None:
 
     about = report["machine"]
     title = f"{about['processor']}, {about['cores']} cores, {about['isa']}, {about['date']}"
-    table = Table(title=title, caption=f"{about['command']}; ONNX Runtime {about['onnxruntime']}; medians, batch 1, 224x224")
+    table = Table(
+        title=title, caption=f"{about['command']}; ONNX Runtime {about['onnxruntime']}; medians, batch 1, 224x224"
+    )
     for heading in ("network", "dtype"):
         table.add_column(heading)
     for heading in ("threads", "linnet, ms", "ONNX Runtime f32, ms", "ratio", "file, MB", "memory, MB", "plan, ms"):

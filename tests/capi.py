@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-
 from linnet._generated.ffi import ffi
+
 from tests.native import build
 
 NULL = ffi.NULL
@@ -98,7 +98,10 @@ class Chain:
         config.allocator = allocator.struct if allocator else NULL
         out = ffi.new("linnet_model **")
         try:
-            check(lib().linnet_model_open_memory(ffi.from_buffer(data), len(data), int(copy), config, out, self.error), self.error)
+            check(
+                lib().linnet_model_open_memory(ffi.from_buffer(data), len(data), int(copy), config, out, self.error),
+                self.error,
+            )
         finally:
             self.model = out[0]
 
@@ -110,7 +113,9 @@ class Chain:
         check(status, self.error)
         return self
 
-    def make_plan(self, signature: str = "infer", shapes: dict[str, tuple[int, ...]] | None = None, **fields: Any) -> Chain:
+    def make_plan(
+        self, signature: str = "infer", shapes: dict[str, tuple[int, ...]] | None = None, **fields: Any
+    ) -> Chain:
         config = ffi.new("linnet_plan_config *")
         lib().linnet_plan_config_init(config)
         config.threads = 1
@@ -148,7 +153,9 @@ class Chain:
     def set(self, feeds: dict[str, np.ndarray]) -> Chain:
         for name, array in feeds.items():
             dense = np.ascontiguousarray(array)
-            status = lib().linnet_session_set(self.session, name.encode(), ffi.from_buffer(dense), dense.nbytes, self.error)
+            status = lib().linnet_session_set(
+                self.session, name.encode(), ffi.from_buffer(dense), dense.nbytes, self.error
+            )
             check(status, self.error)
         return self
 
@@ -183,5 +190,7 @@ class Chain:
     def __enter__(self) -> Chain:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()

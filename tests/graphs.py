@@ -7,9 +7,8 @@ import functools
 import zlib
 from collections.abc import Callable
 
-import numpy as np
-
 import linnet
+import numpy as np
 from linnet._generated.op_table import OPCODES
 from linnet.graph import DTYPE_IDS, Function, Graph, Tensor, emit
 
@@ -183,7 +182,12 @@ def feeds(name: str) -> Feeds:
     rng = np.random.default_rng(zlib.crc32(name.encode()))
     if name == "gather":
         return {"indices": np.array([4, 0, -2], np.int64)}
-    shape = {"mlp": (4, 8), "counter": (4,), "branch": (6,), "data_dependent": (2, 6), "dynamic": (5, 3), "one_op": (4,)}.get(
-        name, (1, 3, 16, 16)
-    )
+    shape = {
+        "mlp": (4, 8),
+        "counter": (4,),
+        "branch": (6,),
+        "data_dependent": (2, 6),
+        "dynamic": (5, 3),
+        "one_op": (4,),
+    }.get(name, (1, 3, 16, 16))
     return {"x": rng.standard_normal(shape).astype(np.float32)}

@@ -87,15 +87,28 @@ def _build(kind: str, folder: Path, targets: tuple[str, ...]) -> Path:
 
 
 def run(
-    command: list[str], *, cwd: Path | None = None, timeout: float = 600, status: int = 0, env: dict[str, str] | None = None
+    command: list[str],
+    *,
+    cwd: Path | None = None,
+    timeout: float = 600,
+    status: int = 0,
+    env: dict[str, str] | None = None,
 ) -> str:
     """The command's standard output; fails the test, with all that it wrote, on another exit status."""
     done = subprocess.run(
-        command, cwd=cwd, timeout=timeout, env={**os.environ, **(env or {})}, capture_output=True, text=True, errors="replace"
+        command,
+        cwd=cwd,
+        timeout=timeout,
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        errors="replace",
     )
     if done.returncode != status:
         text = (done.stdout + done.stderr)[-6000:]
-        pytest.fail(f"exit status {done.returncode}, expected {status}: {' '.join(map(str, command))}\n{text}", pytrace=False)
+        pytest.fail(
+            f"exit status {done.returncode}, expected {status}: {' '.join(map(str, command))}\n{text}", pytrace=False
+        )
     return done.stdout
 
 

@@ -45,7 +45,15 @@ def test_the_plans_total_is_every_byte_taken(name: str) -> None:
     allocator = Allocator()
     with _through(name, allocator) as chain:
         info = chain.info()
-        parts = (info.activations, info.scratch, info.packed_weights, info.constants, info.variables, info.io, info.bookkeeping)
+        parts = (
+            info.activations,
+            info.scratch,
+            info.packed_weights,
+            info.constants,
+            info.variables,
+            info.io,
+            info.bookkeeping,
+        )
         assert info.total == sum(parts)
         assert info.total == allocator.bytes, {k: getattr(info, k) for k in dir(info)}
         assert info.lower_bound <= info.activations <= info.naive or info.activations <= info.naive + 64 * info.steps

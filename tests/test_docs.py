@@ -9,13 +9,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import linnet
 import numpy as np
 import pytest
 
-import linnet
 from tests.native import ROOT, build, run
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "schema" / "README.md"]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "schema" / "README.md",
+]
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LANGUAGES = {"python", "c", "sh", "text", "toml", "cmake", "json", ""}
 
@@ -82,7 +87,20 @@ def test_c_snippets_compile_and_run(page: Path, folder: Path) -> None:
             run(["cc", "-std=c99", "-Wall", str(source), include, str(library), "-lm", "-lpthread", "-o", str(program)])
             run([str(program), "model.lnt", "input.f32"], cwd=folder)
         else:
-            run(["cc", "-std=c11", "-Wall", "-Wno-unused", "-fsyntax-only", "-include", "linnet.h", include, *internal, str(source)])
+            run(
+                [
+                    "cc",
+                    "-std=c11",
+                    "-Wall",
+                    "-Wno-unused",
+                    "-fsyntax-only",
+                    "-include",
+                    "linnet.h",
+                    include,
+                    *internal,
+                    str(source),
+                ]
+            )
 
 
 @pytest.mark.parametrize("page", _with("sh"), ids=_name)

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import linnet
 import numpy as np
 import pytest
 
-import linnet
 from tests.native import ROOT, SANITIZED, build, need, run
 
 EXAMPLE = ROOT / "examples" / "c" / "embed.c"
@@ -78,7 +78,9 @@ def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"linnet.c", "linnet.h"}
     flags = ["-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-O1", "-fsanitize=address,undefined"]
     run([compiler, "-std=c11", *flags, "-c", "linnet.c", "-o", "linnet.o"], cwd=tmp_path)
-    run([compiler, "-std=c99", *flags, str(EXAMPLE), "-I.", "linnet.o", "-lm", "-lpthread", "-o", "embed"], cwd=tmp_path)
+    run(
+        [compiler, "-std=c99", *flags, str(EXAMPLE), "-I.", "linnet.o", "-lm", "-lpthread", "-o", "embed"], cwd=tmp_path
+    )
     done = subprocess.run(
         ["./embed", str(digit / "model.lnt"), str(digit / "input.f32")],
         cwd=tmp_path, capture_output=True, text=True, env=SANITIZED, timeout=120,
@@ -91,7 +93,19 @@ def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
 
 def test_example_says_what_is_wrong(digit: Path, tmp_path: Path) -> None:
     program = tmp_path / "embed"
-    run(["cc", *C99, str(EXAMPLE), INCLUDE, str(build("release") / "liblinnet.a"), "-lm", "-lpthread", "-o", str(program)])
+    run(
+        [
+            "cc",
+            *C99,
+            str(EXAMPLE),
+            INCLUDE,
+            str(build("release") / "liblinnet.a"),
+            "-lm",
+            "-lpthread",
+            "-o",
+            str(program),
+        ]
+    )
     (tmp_path / "bad.lnt").write_bytes(b"not a model" * 100)
     for model, words in (("absent.lnt", "absent.lnt"), ("bad.lnt", "not a .lnt file")):
         done = subprocess.run(

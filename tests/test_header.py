@@ -52,10 +52,14 @@ def test_the_library_exports_the_headers_and_nothing_else() -> None:
 
 
 # VEX- and EVEX-encoded instructions begin with v in objdump's listing; verr and verw do too, and are old.
-_BEYOND = re.compile(r"\t(v(?!err|erw|mcall|mrun|mload|msave|mresume|mxo)[a-z0-9]+|\S+\s.*%[yz]mm|andn|bextr|bzhi|mulx|pdep|pext)\b")
-_SSE3_TO_SSE42 = re.compile(r"\t(pshufb|palignr|pmulhrsw|pabs[bwd]|ph(?:add|sub)s?[wd]|psign[bwd]|pblend\w+|blendv?p[sd]|round[ps][sd]|pmulld|"
-                            r"pm(?:ax|in)(?:sb|sd|uw|ud)|pmovsx\w+|pmovzx\w+|dpp[sd]|ptest|pcmpeqq|pcmpgtq|popcnt|crc32\w?|"
-                            r"haddp[sd]|addsubp[sd]|lddqu|movddup|movs[hl]dup)\b")  # fmt: skip
+_BEYOND = re.compile(
+    r"\t(v(?!err|erw|mcall|mrun|mload|msave|mresume|mxo)[a-z0-9]+|\S+\s.*%[yz]mm|andn|bextr|bzhi|mulx|pdep|pext)\b"
+)
+_SSE3_TO_SSE42 = re.compile(
+    r"\t(pshufb|palignr|pmulhrsw|pabs[bwd]|ph(?:add|sub)s?[wd]|psign[bwd]|pblend\w+|blendv?p[sd]|round[ps][sd]|pmulld|"
+    r"pm(?:ax|in)(?:sb|sd|uw|ud)|pmovsx\w+|pmovzx\w+|dpp[sd]|ptest|pcmpeqq|pcmpgtq|popcnt|crc32\w?|"
+    r"haddp[sd]|addsubp[sd]|lddqu|movddup|movs[hl]dup)\b"
+)
 _ISA_FILE = re.compile(r"__(avx2|avx512|avx512vnni)\.c\.o$")
 
 

@@ -10,10 +10,10 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import linnet
 import numpy as np
 import pytest
 
-import linnet
 from tests.native import ROOT, need, run
 
 SCHEMA = ROOT / "schema"
@@ -78,7 +78,9 @@ def test_ids_are_never_reused(released: Path) -> None:
         for attribute in old.get("attributes", []):
             same = attributes.get(attribute["id"])
             assert same is not None, f"{name}: attribute id {attribute['id']} ({attribute['name']}) has gone"
-            assert (same["name"], same["type"]) == (attribute["name"], attribute["type"]), f"{name}: id {attribute['id']}"
+            assert (same["name"], same["type"]) == (attribute["name"], attribute["type"]), (
+                f"{name}: id {attribute['id']}"
+            )
             assert same.get("default") == attribute.get("default"), f"{name}.{attribute['name']}: defaults are forever"
             for word, value in attribute.get("values", {}).items():
                 assert same["values"].get(word) == value, f"{name}.{attribute['name']}: {word} was {value}"

@@ -28,7 +28,9 @@ def test_it_links_libc_and_libm_only() -> None:
     need("readelf")
     text = run(["readelf", "-d", str(build("release") / "liblinnet.so")])
     needed = set(re.findall(r"\(NEEDED\).*\[(.+?)\]", text))
-    assert needed <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, needed
+    assert needed <= {"libc.so.6", "libm.so.6", "libpthread.so.0", "ld-linux-x86-64.so.2", "ld-linux-aarch64.so.1"}, (
+        needed
+    )
     assert "libc.so.6" in needed
 
 
@@ -46,5 +48,17 @@ def test_import_stays_light() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = set(done.stdout.split())
     assert "linnet" in loaded and "numpy" in loaded
-    heavy = {"onnx", "onnxruntime", "google", "rich", "typer", "click", "flatbuffers", "PIL", "asyncio", "pytest", "cffi.api"}
+    heavy = {
+        "onnx",
+        "onnxruntime",
+        "google",
+        "rich",
+        "typer",
+        "click",
+        "flatbuffers",
+        "PIL",
+        "asyncio",
+        "pytest",
+        "cffi.api",
+    }
     assert not loaded & heavy, f"import linnet loads {sorted(loaded & heavy)}"

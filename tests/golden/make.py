@@ -6,10 +6,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import numpy as np
-
 import linnet
+import numpy as np
 from linnet.graph import Graph, emit
+
 from tests.graphs import branch, feeds, pointwise, quantized
 
 HERE = Path(__file__).resolve().parent
