@@ -1,0 +1,307 @@
+/* test_gemm.c - every GEMM micro-kernel against plain loops, and every matmul and conv kernel against the reference.
+ * Floats hold small integers, so that every sum is exact and results must be equal to the last bit. */
+#include "gemm_call.h"
+
+static uint64_t state = 88172645463325252u;
+static int failures, checks;
+
+static uint32_t random_bits(void) { /* xorshift64, Marsaglia 2003 */
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (uint32_t)(state >> 32);
+}
+static int64_t between(int64_t low, int64_t high) { return low + (int64_t)(random_bits() % (uint64_t)(high - low + 1)); }
+
+static void fill(void *data, int dtype, int64_t n, bool extreme) {
+    for (int64_t i = 0; i < n; i++) {
+        int64_t low = -4, high = 4;
+        if (dtype == LINNET_I8)
+            low = -128, high = 127;
+        else if (dtype == LINNET_U8)
+            low = 0, high = 255;
+        else if (dtype == LINNET_I16)
+            low = -32768, high = 32767;
+        else if (dtype == LINNET_I32 || dtype == LINNET_I64)
+            low = -30000, high = 30000;
+        ln_store_f64(data, dtype, i, (double)(extreme ? low : between(low, high)));
+    }
+}
+
+/* ---- micro-kernels ---------------------------------------------------------------------------------------------- */
+
+enum { MOST_TAPS = 3, MOST_K = 1000 };
+
+typedef struct ukernel_memory {
+    guarded rows[LN_GEMM_MAX_ROWS * MOST_TAPS];
+    guarded b, init;
+} ukernel_memory;
+
+static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory *memory, int rows, bool half, int64_t columns,
+                       int64_t taps, int64_t kc, bool extreme) {
+    int64_t width = half ? set->width / 2 : set->width, depth = set->depth;
+    int64_t padded = (int64_t)ln_round_up((size_t)kc, (size_t)depth), ldc = columns + 3;
+    size_t a_size = ln_dtype_size(set->a_dtype), c_size = ln_dtype_size(set->c_dtype);
+    const void *a[LN_GEMM_MAX_ROWS * MOST_TAPS];
+    for (int64_t i = 0; i < taps * rows; i++) {
+        guarded *g = &memory->rows[i];
+        a[i] = (char *)g->map + g->mapped - (size_t)sysconf(_SC_PAGESIZE) - (size_t)kc * a_size;
+        fill((void *)a[i], set->a_dtype, kc, extreme);
+    }
+    int64_t n_b = taps * padded * width;
+    char *b = memory->b.data;
+    fill(b, set->b_dtype, n_b, extreme);
+    for (int64_t t = 0; t < taps; t++)
+        for (int64_t k = kc; k < padded; k++)
+            for (int64_t n = 0; n < width; n++)
+                ln_store_i64(b, set->b_dtype, ((t * padded + k) / depth * width + n) * depth + k % depth, 0);
+    fill(memory->init.data, set->c_dtype, width, false);
+    guarded c = guarded_alloc((size_t)((rows - 1) * ldc + columns) * c_size, c_size);
+    memset(c.data, 0xA5, (size_t)((rows - 1) * ldc + columns) * c_size);
+    int32_t row_sum[LN_GEMM_MAX_ROWS];
+    fill(row_sum, LINNET_I32, rows, false);
+    bool sums = set->c_dtype == LINNET_I32 && between(0, 1);
+    ln_gemm_tile tile = {.a = a, .taps = taps, .kc = kc, .b = b, .c = c.data, .ldc = ldc, .columns = columns,
+                         .init = memory->init.data, .row_sum = sums ? row_sum : NULL, .low = -50, .high = 60};
+    (half ? set->half : set->full)[rows](&tile);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t n = 0; n < (i == rows - 1 ? columns : ldc); n++) {
+            int64_t at = i * ldc + n;
+            double got = ln_load_f64(c.data, set->c_dtype, at);
+            double expected;
+            if (n >= columns) { /* between rows: untouched */
+                char pattern[8];
+                memset(pattern, 0xA5, sizeof pattern);
+                expected = ln_load_f64(pattern, set->c_dtype, 0);
+            } else {
+                expected = ln_load_f64(memory->init.data, set->c_dtype, n) + (sums ? row_sum[i] : 0);
+                for (int64_t t = 0; t < taps; t++)
+                    for (int64_t k = 0; k < kc; k++)
+                        expected += ln_load_f64(a[t * rows + i], set->a_dtype, k) *
+                                    ln_load_f64(b, set->b_dtype,
+                                                ((t * padded + k) / depth * width + n) * depth + k % depth);
+                if (set->c_dtype == LINNET_F32)
+                    expected = expected < -50 ? -50 : expected > 60 ? 60 : expected;
+            }
+            checks++;
+            if (got != expected && failures++ < 20)
+                printf("FAIL %s %d x %lld%s taps %lld kc %lld: row %lld column %lld: expected %g, got %g\n", name, rows,
+                       (long long)columns, half ? " half" : "", (long long)taps, (long long)kc, (long long)i,
+                       (long long)n, expected, got);
+        }
+    guarded_free(&c);
+}
+
+static void check_set(const char *name, const ln_gemm_set *set) {
+    static const int64_t ks[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 33, 67};
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    ukernel_memory memory;
+    for (int i = 0; i < LN_GEMM_MAX_ROWS * MOST_TAPS; i++)
+        memory.rows[i] = guarded_alloc(page, 1);
+    memory.b = guarded_alloc((size_t)(MOST_TAPS * (MOST_K + 8) * set->width) * 4, 64);
+    memory.init = guarded_alloc((size_t)set->width * 8, 64);
+    for (int rows = 1; rows <= set->rows; rows++)
+        for (size_t k = 0; k < sizeof ks / sizeof ks[0]; k++) {
+            int64_t columns = between(1, set->width);
+            check_tile(name, set, &memory, rows, false, set->width, 1, ks[k], false);
+            check_tile(name, set, &memory, rows, false, columns, between(1, MOST_TAPS), ks[k], false);
+            check_tile(name, set, &memory, rows, true, set->width / 2, between(1, MOST_TAPS), ks[k], false);
+            check_tile(name, set, &memory, rows, true, between(1, set->width / 2), 1, ks[k], false);
+        }
+    for (int rows = 1; rows <= set->rows; rows++) /* the largest products of one sign: 32-bit parts must not overflow */
+        for (int half = 0; half < 2; half++)
+            check_tile(name, set, &memory, rows, half, set->width / 2, 2, MOST_K, true);
+    for (int i = 0; i < LN_GEMM_MAX_ROWS * MOST_TAPS; i++)
+        guarded_free(&memory.rows[i]);
+    guarded_free(&memory.b);
+    guarded_free(&memory.init);
+}
+
+/* ---- whole calls ------------------------------------------------------------------------------------------------- */
+
+static void fill_operands(gemm_call *g) {
+    for (int i = 0; i < 3; i++)
+        if (g->in[i].dtype != LINNET_NONE)
+            fill(g->memory[i].data, g->in[i].dtype, span(&g->in[i]), false);
+}
+
+static void quantize_operands(gemm_call *g, int64_t k, int64_t channels, int axis) {
+    bool wide = g->in[0].dtype == LINNET_I16, per_axis = channels <= 256 && between(0, 1);
+    for (int j = 0; j < 256; j++) {
+        g->scales[0][j] = 0.02f;
+        g->scales[1][j] = 0.01f * (1 + (float)between(0, 100) / 64);
+        /* Sums of k random products grow as its root; some results saturate. */
+        g->scales[2][j] = 0.02f * 0.01f * (wide ? 200.0f : 60.0f) * sqrtf((float)k);
+        g->zeros[0][j] = wide ? 0 : (int32_t)(g->in[0].dtype == LINNET_U8 ? between(0, 255) : between(-128, 127));
+        g->zeros[1][j] = g->in[1].dtype == LINNET_U8 ? 117 : 0;
+        g->zeros[2][j] = g->out.dtype == LINNET_U8 ? 100 : wide ? 0 : -7;
+    }
+    if (!wide && g->in[1].dtype == LINNET_I8 && between(0, 3) == 0)
+        for (int j = 0; j < 256; j++)
+            g->zeros[1][j] = 5;
+    gemm_quantize(g, 0, &g->in[0], 1, 0);
+    gemm_quantize(g, 1, &g->in[1], per_axis ? channels : 1, axis);
+    if (g->out.dtype != LINNET_F32 && g->out.dtype != LINNET_I32 && g->out.dtype != LINNET_I64)
+        gemm_quantize(g, 2, &g->out, 1, 0);
+}
+
+/* Runs the reference, then every other kernel that takes the call, and compares all bytes of the output. */
+static int compare(gemm_call *g, const char *what) {
+    size_t bytes = (size_t)span(&g->out) * ln_dtype_size(g->out.dtype);
+    char *expected = malloc(bytes);
+    bool known = false;
+    for (int k = 0; ln_kernels[k] != NULL && !known; k++)
+        if (ln_kernels[k]->flags & LN_KERNEL_REFERENCE)
+            known = gemm_run(g, ln_kernels[k], 1, 1, NULL);
+    if (!known)
+        printf("FAIL the reference does not take %s\n", what), failures++;
+    memcpy(expected, g->memory[3].data, bytes);
+    int taken = 0;
+    for (int k = 0; ln_kernels[k] != NULL && known; k++) {
+        const ln_kernel *kernel = ln_kernels[k];
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect())
+            continue;
+        bool constant = between(0, 2) != 0; /* packed beforehand, or as phase 0 */
+        bool constant_bias = between(0, 3) != 0;
+        g->in[1].data = constant ? g->memory[1].data : NULL;
+        g->in[2].data = constant_bias ? g->memory[2].data : NULL;
+        memset(g->memory[3].data, 0xA5, bytes);
+        int threads = (int)between(1, 5);
+        if (!gemm_run(g, kernel, threads, 1, NULL))
+            continue;
+        taken++, checks++;
+        if (memcmp(expected, g->memory[3].data, bytes) != 0 && failures++ < 40) {
+            size_t size = ln_dtype_size(g->out.dtype), at = 0;
+            while (memcmp(expected + at * size, (char *)g->memory[3].data + at * size, size) == 0)
+                at++;
+            printf("FAIL %s, %s (constant %d, bias constant %d, threads %d): element %zu of %zu: expected %g, got %g\n",
+                   kernel->name, what, constant, constant_bias, threads, at, bytes / size,
+                   ln_load_f64(expected, g->out.dtype, (int64_t)at),
+                   ln_load_f64(g->memory[3].data, g->out.dtype, (int64_t)at));
+        }
+    }
+    free(expected);
+    return taken;
+}
+
+/* x, w, bias, y. */
+static const int dtype_sets[][4] = {
+    {LINNET_F32, LINNET_F32, LINNET_F32, LINNET_F32},     {LINNET_F32, LINNET_F32, LINNET_NONE, LINNET_F32},
+    {LINNET_F16, LINNET_F16, LINNET_F16, LINNET_F16},     {LINNET_BF16, LINNET_BF16, LINNET_BF16, LINNET_BF16},
+    {LINNET_I8, LINNET_I8, LINNET_I32, LINNET_I8},        {LINNET_I8, LINNET_I8, LINNET_I32, LINNET_F32},
+    {LINNET_U8, LINNET_I8, LINNET_I32, LINNET_U8},        {LINNET_U8, LINNET_U8, LINNET_NONE, LINNET_I32},
+    {LINNET_I8, LINNET_U8, LINNET_I32, LINNET_I8},        {LINNET_I16, LINNET_I8, LINNET_I64, LINNET_I16},
+    {LINNET_I16, LINNET_I8, LINNET_NONE, LINNET_F32},     {LINNET_I16, LINNET_I8, LINNET_I32, LINNET_I16},
+    {LINNET_I8, LINNET_I8, LINNET_NONE, LINNET_I32},      {LINNET_U8, LINNET_I8, LINNET_I32, LINNET_I8},
+};
+enum { N_DTYPE_SETS = sizeof dtype_sets / sizeof dtype_sets[0] };
+
+static int check_conv(const int dtypes[4]) {
+    gemm_call *g = calloc(1, sizeof *g);
+    int spatial = (int)between(1, 2) + (between(0, 9) == 0);
+    int64_t group = between(0, 3) == 0 ? between(2, 3) : 1;
+    static const int64_t some[] = {1, 2, 3, 4, 5, 8, 13, 16, 24, 31, 32, 33, 48, 64, 65, 70, 96};
+    int64_t in = some[between(0, 16)], out = group == 1 ? some[between(0, 16)] : between(4, 40);
+    int64_t x[5] = {between(1, 2), in * group}, w[5] = {out * group, in}, strides[3], dilations[3], pads[3];
+    bool one = between(0, 2) == 0;
+    for (int i = 0; i < spatial; i++) {
+        w[2 + i] = one ? 1 : between(1, 4);
+        strides[i] = between(1, 2), dilations[i] = one ? 1 : between(1, 2), pads[i] = one ? 0 : between(0, 2);
+        x[2 + i] = between(ln_max(1, (w[2 + i] - 1) * dilations[i] + 1 - 2 * pads[i]), spatial == 3 ? 7 : 11);
+    }
+    gemm_make_conv(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 4) != 0);
+    int64_t k = in;
+    for (int i = 0; i < spatial; i++)
+        k *= w[2 + i];
+    if (!ln_dtype_is_float(dtypes[0])) {
+        quantize_operands(g, k, out * group, 0);
+        g->conv.requant = between(0, 2);
+    }
+    gemm_allocate(g);
+    fill_operands(g);
+    char text[160];
+    snprintf(text, sizeof text, "conv %s x %s to %s, [%lld %lld %lld %lld] by [%lld %lld %lld %lld] stride %lld group %lld",
+             linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]), (long long)x[0],
+             (long long)x[1], (long long)x[2], (long long)x[3], (long long)w[0], (long long)w[1], (long long)w[2],
+             (long long)w[3], (long long)strides[0], (long long)group);
+    int taken = compare(g, text);
+    gemm_free(g);
+    free(g);
+    return taken;
+}
+
+static int check_matmul(const int dtypes[4]) {
+    static const int64_t some[] = {1, 2, 3, 7, 8, 14, 15, 16, 17, 31, 32, 33, 50, 64, 65, 100, 512};
+    gemm_call *g = calloc(1, sizeof *g);
+    g->op = (ln_op){.name = "matmul", .id = LN_OP_MATMUL};
+    int64_t m = some[between(0, 15)], n = some[between(0, 15)], k = some[between(0, 16)];
+    int64_t b1 = between(1, 3), b2 = between(1, 3), a_dims[4], b_dims[4], y_dims[4];
+    int batch = (int)between(0, 2), b_batch = (int)between(0, 2);
+    g->matmul.transpose_a = between(0, 2) == 0;
+    g->matmul.transpose_b = between(0, 1);
+    bool a_vector = between(0, 7) == 0, b_vector = !a_vector && between(0, 7) == 0;
+    int ar = 0, br = 0, yr = 0;
+    if (a_vector)
+        batch = 0, m = 1;
+    if (b_vector)
+        b_batch = 0, n = 1;
+    bool broadcast = between(0, 2) == 0; /* b has one matrix for all */
+    for (int i = 0; i < batch; i++)
+        a_dims[ar++] = i == batch - 1 ? b2 : b1;
+    for (int i = 0; i < b_batch; i++)
+        b_dims[br++] = broadcast && batch >= b_batch ? 1 : i == b_batch - 1 ? b2 : b1;
+    for (int i = 0; i < (batch > b_batch ? batch : b_batch); i++)
+        y_dims[yr++] = i == (batch > b_batch ? batch : b_batch) - 1 ? b2 : b1;
+    if (!a_vector)
+        a_dims[ar++] = g->matmul.transpose_a ? k : m;
+    a_dims[ar++] = g->matmul.transpose_a && !a_vector ? m : k;
+    b_dims[br++] = b_vector ? k : g->matmul.transpose_b ? n : k;
+    if (!b_vector)
+        b_dims[br++] = g->matmul.transpose_b ? k : n;
+    if (!a_vector)
+        y_dims[yr++] = m;
+    if (!b_vector)
+        y_dims[yr++] = n;
+    int64_t bias = between(0, 4) == 0 ? 1 : n;
+    tensor(&g->in[0], dtypes[0], ar, a_dims, false);
+    tensor(&g->in[1], dtypes[1], br, b_dims, false);
+    tensor(&g->in[2], dtypes[2], 1, &bias, false);
+    tensor(&g->out, dtypes[3], yr, y_dims, false);
+    if (!ln_dtype_is_float(dtypes[0])) {
+        quantize_operands(g, k, n, b_vector ? 0 : g->matmul.transpose_b ? br - 2 : br - 1);
+        if (b_vector)
+            g->quant[1].scheme = LN_QUANT_TENSOR, g->quant[1].count = 1;
+        g->matmul.requant = between(0, 2);
+    }
+    gemm_allocate(g);
+    fill_operands(g);
+    char text[160];
+    snprintf(text, sizeof text, "matmul %s x %s to %s, m %lld n %lld k %lld, ranks %d %d, transposed %d %d",
+             linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]), (long long)m,
+             (long long)n, (long long)k, ar, br, (int)g->matmul.transpose_a, (int)g->matmul.transpose_b);
+    int taken = compare(g, text);
+    gemm_free(g);
+    free(g);
+    return taken;
+}
+
+int main(int argc, char **argv) {
+    int repeats = argc > 1 ? atoi(argv[1]) : 60;
+#define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol)                                                              \
+    if (isa <= ln_isa_detect())                                                                                         \
+        check_set(#symbol, &symbol);
+#if defined(__x86_64__)
+#include "kernels_x86/gemm_ukernels.inc"
+#elif defined(__aarch64__)
+#include "kernels_arm/gemm_ukernels.inc"
+#endif
+    for (int d = 0; d < N_DTYPE_SETS; d++) {
+        int taken = 0;
+        for (int i = 0; i < repeats; i++)
+            taken += check_conv(dtype_sets[d]) + check_matmul(dtype_sets[d]);
+        printf("%s x %s to %s: %d kernel runs\n", linnet_dtype_name(dtype_sets[d][0]), linnet_dtype_name(dtype_sets[d][1]),
+               linnet_dtype_name(dtype_sets[d][3]), taken);
+        if (taken < repeats && ln_isa_detect() > LN_ISA_SCALAR)
+            printf("FAIL fast kernels take too few calls\n"), failures++;
+    }
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures != 0;
+}
