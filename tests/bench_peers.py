@@ -86,7 +86,7 @@ def _measure(engine: str, model: Path, threads: int, seconds: float, inputs: Pat
         str(seconds),
         str(inputs),
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     if done.returncode != 0:
         raise SystemExit(f"{engine} on {model.name}: {done.stderr.strip().splitlines()[-1]}")
     found: dict[str, Any] = json.loads(done.stdout)

@@ -102,6 +102,7 @@ def run(
         env={**os.environ, **(env or {})},
         capture_output=True,
         text=True,
+        check=False,
         errors="replace",
     )
     if done.returncode != status:
