@@ -6,12 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import linnet
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-import linnet
 
 
 def model(
@@ -172,9 +171,7 @@ def test_output_that_nothing_makes() -> None:
 
 
 def test_data_dependent_branch_is_unsupported() -> None:
-    branch = helper.make_graph(
-        [helper.make_node("Neg", ["x"], ["b"])], "b", [], [onnx.ValueInfoProto(name="b")]
-    )
+    branch = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "b", [], [onnx.ValueInfoProto(name="b")])
     node = helper.make_node("If", ["c"], ["y"], name="n", then_branch=branch, else_branch=branch)
     (found,) = problems(model([node], {"x": [2], "c": (TensorProto.BOOL, [])}, ["y"]))
     assert (found.node, found.op) == ("n", "If")
@@ -277,9 +274,7 @@ def test_damaged_models_never_raise_anything_else() -> None:
         for _ in range(rng.integers(1, 4)):
             damaged[rng.integers(0, len(damaged))] = rng.integers(0, 256)
         try:
-            broken = onnx.ModelProto.FromString(
-                bytes(damaged[: rng.integers(len(content) // 2, len(content) + 1)])
-            )
+            broken = onnx.ModelProto.FromString(bytes(damaged[: rng.integers(len(content) // 2, len(content) + 1)]))
         except Exception:
             continue
         try:

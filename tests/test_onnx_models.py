@@ -6,13 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import linnet
 import nets
 import numpy as np
 import onnxruntime
 import pytest
 import zoo
-
-import linnet
 from linnet._fetch import FetchError
 
 CLASSIFIERS = {

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import linnet
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-
-import linnet
 
 RNG = np.random.default_rng(3)
 F32 = TensorProto.FLOAT
@@ -49,17 +48,13 @@ def ops(graph: linnet.Graph) -> list[str]:
     return [node.op for node in graph.functions[0].nodes]
 
 
-def check(
-    proto: onnx.ModelProto, feeds: dict[str, Any], rtol: float = 1e-5, atol: float = 1e-5
-) -> linnet.Graph:
+def check(proto: onnx.ModelProto, feeds: dict[str, Any], rtol: float = 1e-5, atol: float = 1e-5) -> linnet.Graph:
     """Converts, runs, and compares every output with ONNX Runtime's."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     inferred = onnx.shape_inference.infer_shapes(proto)  # ONNX Runtime wants typed outputs
-    session = onnxruntime.InferenceSession(
-        inferred.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = onnxruntime.InferenceSession(inferred.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     expected = session.run(names, feeds)
     graph = linnet.from_onnx(proto)
@@ -144,9 +139,7 @@ def test_input_shapes_bind_equal_names() -> None:
 
 
 def test_split_of_an_uneven_axis() -> None:
-    proto = build(
-        [node("Split", "x", "a b c", axis=1, num_outputs=3)], {"x": [2, 7]}, ["a", "b", "c"], opset=18
-    )
+    proto = build([node("Split", "x", "a b c", axis=1, num_outputs=3)], {"x": [2, 7]}, ["a", "b", "c"], opset=18)
     check(proto, {"x": f32(2, 7)})
 
 
@@ -198,9 +191,7 @@ def test_functions_of_the_model_are_inlined_with_their_attributes() -> None:
     inner = helper.make_node("LeakyRelu", ["a"], ["b"])
     reference = inner.attribute.add()
     reference.name, reference.ref_attr_name, reference.type = "alpha", "slope", onnx.AttributeProto.FLOAT
-    function = helper.make_function(
-        "local", "Leak", ["a"], ["b"], [inner], [helper.make_opsetid("", 17)], ["slope"]
-    )
+    function = helper.make_function("local", "Leak", ["a"], ["b"], [inner], [helper.make_opsetid("", 17)], ["slope"])
     nodes = [helper.make_node("Leak", ["x"], ["y"], domain="local", slope=0.3)]
     check(build(nodes, {"x": [9]}, ["y"], functions=[function]), {"x": f32(9)})
 
@@ -227,9 +218,7 @@ def test_batch_norm_folds_into_convolution(transposed: bool, bias: bool, group: 
 def test_batch_norm_stays_where_the_convolution_is_read_twice() -> None:
     constants = {"w": f32(3, 2, 1, 1), "g": f32(3), "b": f32(3), "m": f32(3), "v": np.abs(f32(3)) + 0.5}
     nodes = [node("Conv", "x w", "c"), node("BatchNormalization", "c g b m v", "y")]
-    graph = check(
-        build(nodes, {"x": [1, 2, 4, 4]}, ["c", "y"], constants), {"x": f32(1, 2, 4, 4)}, 1e-4, 1e-4
-    )
+    graph = check(build(nodes, {"x": [1, 2, 4, 4]}, ["c", "y"], constants), {"x": f32(1, 2, 4, 4)}, 1e-4, 1e-4)
     assert ops(graph) == ["conv", "map"]
 
 
@@ -324,9 +313,7 @@ def test_matmul_integer_with_zero_points(known: bool) -> None:
     feeds = {"a": u8(2, 3, 70), **({} if known else {"za": zeros["za"]})}
     proto = build([node("MatMulInteger", "a b za zb", "y")], inputs, ["y"], constants)
     result = linnet.Session(linnet.from_onnx(proto)).run({k: np.asarray(v) for k, v in feeds.items()})["y"]
-    expected = (feeds["a"].astype(np.int32) - 113) @ (
-        constants["b"].astype(np.int32) - zeros["zb"].astype(np.int32)
-    )
+    expected = (feeds["a"].astype(np.int32) - 113) @ (constants["b"].astype(np.int32) - zeros["zb"].astype(np.int32))
     np.testing.assert_array_equal(result, expected)
 
 

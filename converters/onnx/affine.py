@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
 from linnet.graph import Function, Node, Tensor
 from linnet.mapping import Program, pointwise, program_of
 from linnet.passes.rewrite import join_sources
@@ -85,9 +84,7 @@ def _scaled(node: Node, w: Array, scale: Array) -> Array:
     wide = w.astype(np.float64)
     if node.op == "conv":
         return wide * scale.reshape(-1, *[1] * (w.ndim - 1))
-    if (
-        node.op == "conv_transpose"
-    ):  # [in, out/group, k...]: the input channels of a group share their outputs
+    if node.op == "conv_transpose":  # [in, out/group, k...]: the input channels of a group share their outputs
         group = node.attributes["group"]
         parts = wide.reshape(group, w.shape[0] // group, *w.shape[1:])
         return (parts * scale.reshape(group, 1, w.shape[1], *[1] * (w.ndim - 2))).reshape(w.shape)
@@ -111,9 +108,7 @@ def affine_of(node: Node, x: Tensor, channels: int, axis: int) -> tuple[Array, A
     return _evaluate(program, node, x, channels, axis)
 
 
-def _evaluate(
-    program: Program, node: Node, x: Tensor, channels: int, axis: int
-) -> tuple[Array, Array] | None:
+def _evaluate(program: Program, node: Node, x: Tensor, channels: int, axis: int) -> tuple[Array, Array] | None:
     """Walks the program with pairs (scale, offset) for values; anything not affine in x ends it."""
     values: list[tuple[Array, Array]] = []
     zero, one = np.zeros(channels), np.ones(channels)
@@ -178,9 +173,7 @@ def normalizations_to_maps(function: Function) -> None:
             continue
         axis = node.attributes["channel_axis"]
         tail = [1] * (x.rank - 1 - (axis + x.rank if axis < 0 else axis))
-        scale, offset = (
-            function.constant(v.astype(FLOATS[x.dtype]).reshape(-1, *tail), node.name) for v in found
-        )
+        scale, offset = (function.constant(v.astype(FLOATS[x.dtype]).reshape(-1, *tail), node.name) for v in found)
         made: Tensor = pointwise([x, scale, offset], lambda v, s, o: v * s + o, x.dtype, function=function)
         fresh = function.nodes.pop()
         assert made.node is fresh

@@ -53,9 +53,7 @@ class Importer:
         self.problems: list[Problem] = []
         self.tainted: set[int] = set()  # ids of tensors that a failed node, or one after it, should have made
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
-        self.functions: dict[tuple[str, str], FunctionProto] = {
-            (f.domain, f.name): f for f in model.functions
-        }
+        self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] | None = None
         self.depth = 0
 
@@ -233,18 +231,10 @@ class Importer:
             raise Unsupported(
                 f"opset {opset} has no op {node.op_type!r}", "export the model with a newer opset"
             ) from None
-        unknown = [
-            a.name for a in node.attribute if a.name not in schema.attributes and a.name != "consumed_inputs"
-        ]
+        unknown = [a.name for a in node.attribute if a.name not in schema.attributes and a.name != "consumed_inputs"]
         if unknown:
-            raise Unsupported(
-                f"attribute {unknown[0]!r} is not one of {node.op_type} at opset {opset}", "remove it"
-            )
-        missing = [
-            n
-            for n, a in schema.attributes.items()
-            if a.required and n not in {a.name for a in node.attribute}
-        ]
+            raise Unsupported(f"attribute {unknown[0]!r} is not one of {node.op_type} at opset {opset}", "remove it")
+        missing = [n for n, a in schema.attributes.items() if a.required and n not in {a.name for a in node.attribute}]
         if missing:
             raise Unsupported(f"required attribute {missing[0]!r} is missing", "export the model again")
         if len(operands) < schema.min_input or len(operands) > schema.max_input:
@@ -259,9 +249,7 @@ class Importer:
         result = function(operation)
         unread = operation.unread()
         if unread:
-            raise Unsupported(
-                f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it"
-            )
+            raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it")
         return [result] if isinstance(result, Tensor) or result is None else list(result)
 
     # -- functions and branches
@@ -271,16 +259,12 @@ class Importer:
         node, schema, opset = operation.node, operation._schema, operation.opset
         body = FunctionProto()
         if schema.has_function:
-            body.ParseFromString(
-                pick(schema.get_function_with_opset_version, schema.function_opset_versions, opset)
-            )
+            body.ParseFromString(pick(schema.get_function_with_opset_version, schema.function_opset_versions, opset))
         elif schema.has_context_dependent_function:
             types = [type_of(t) for t in operation.inputs]
             versions = schema.context_dependent_function_opset_versions
             version = max((v for v in versions if v <= opset), default=min(versions))
-            text = schema.get_context_dependent_function_with_opset_version(
-                version, node.SerializeToString(), types
-            )
+            text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
             if text:
                 body.ParseFromString(text)
         if not body.node:
@@ -295,9 +279,7 @@ class Importer:
     ) -> list[Tensor | None]:
         """Inlines a function: its body with the node's operands and attributes."""
         if self.depth >= MAX_DEPTH:
-            raise Unsupported(
-                f"functions are nested deeper than {MAX_DEPTH}", "a function must not call itself"
-            )
+            raise Unsupported(f"functions are nested deeper than {MAX_DEPTH}", "a function must not call itself")
         given = {a.name: a for a in node.attribute}
         for default in body.attribute_proto:
             given.setdefault(default.name, default)
@@ -336,11 +318,7 @@ class Importer:
         scope = Scope(opsets_of(self.model.opset_import))
         opset = scope.opset("")
         if not OLDEST_OPSET <= opset <= NEWEST_OPSET and opset:
-            hint = (
-                "convert it with onnx.version_converter"
-                if opset < OLDEST_OPSET
-                else "export it with an older opset"
-            )
+            hint = "convert it with onnx.version_converter" if opset < OLDEST_OPSET else "export it with an older opset"
             self.problem(
                 None,
                 f"the model has opset {opset}; linnet reads {OLDEST_OPSET} to {NEWEST_OPSET}",
@@ -378,9 +356,7 @@ class Importer:
             shape: tuple[Dim, ...] | None = None
             dtype = "f32"
             if not info.type.HasField("tensor_type"):
-                self.problem(
-                    None, "the input is no tensor (a sequence, map or optional)", "give tensors", info.name
-                )
+                self.problem(None, "the input is no tensor (a sequence, map or optional)", "give tensors", info.name)
             else:
                 try:
                     dtype = dtype_name(info.type.tensor_type.elem_type)
@@ -434,16 +410,12 @@ class Importer:
                 tensor = self.resolve(scope, info.name)
             except (KeyError, Unsupported) as error:
                 if isinstance(error, Unsupported) or not self.problems:
-                    self.problem(
-                        None, "nothing makes this output of the model", "export the model again", info.name
-                    )
+                    self.problem(None, "nothing makes this output of the model", "export the model again", info.name)
                 continue
             if tensor is None:
                 self.problem(None, "this output of the model is empty", "remove it", info.name)
                 continue
-            if (
-                tensor.node is None or tensor in self.function.outputs
-            ):  # an input, a constant, or one output twice
+            if tensor.node is None or tensor in self.function.outputs:  # an input, a constant, or one output twice
                 from linnet.graph import emit
 
                 self.function.source = f"Identity:{info.name}"
@@ -451,9 +423,7 @@ class Importer:
             self.function.outputs.append(tensor)
             outputs.append(info.name)
         if not graph.output:
-            self.problem(
-                None, "the graph has no outputs", "declare what the model computes", graph.name or "graph"
-            )
+            self.problem(None, "the graph has no outputs", "declare what the model computes", graph.name or "graph")
         self.graph.signature("infer", self.function, self.names, outputs)
 
     def identity(self, tensor: Tensor, emit: Any) -> Tensor:

@@ -70,12 +70,7 @@ def _unary(value: Tensor | float | None, opcode: str) -> tuple[Tensor, Node] | N
 def _mean(value: Tensor | float | None) -> tuple[Tensor, int, Node] | None:
     """(x, first axis, node) of a mean over trailing axes that keeps them."""
     node = value.node if isinstance(value, Tensor) else None
-    if (
-        node is None
-        or node.op != "reduce"
-        or node.attributes["kind"] != "mean"
-        or not node.attributes["keep_dims"]
-    ):
+    if node is None or node.op != "reduce" or node.attributes["kind"] != "mean" or not node.attributes["keep_dims"]:
         return None
     x = node.inputs[0]
     axes = node.attributes["axes"]
@@ -112,9 +107,7 @@ def _match(node: Node) -> tuple[Tensor, int, float, list[Node]] | None:
     return x, mean[1], epsilon, [mean[2], centred[2], square[2], spread[2], shifted[2], root[1]]
 
 
-def _scale_and_bias(
-    function: Function, node: Node, x: Tensor, first: int
-) -> tuple[Tensor | None, Tensor | None, Node]:
+def _scale_and_bias(function: Function, node: Node, x: Tensor, first: int) -> tuple[Tensor | None, Tensor | None, Node]:
     """The multiplication and addition by constants of the normalised shape that follow, and the last node taken."""
     scale, at = _following(function, node, "mul", x, first)
     if scale is None:
@@ -123,9 +116,7 @@ def _scale_and_bias(
     return scale, bias, last
 
 
-def _following(
-    function: Function, node: Node, opcode: str, x: Tensor, first: int
-) -> tuple[Tensor | None, Node]:
+def _following(function: Function, node: Node, opcode: str, x: Tensor, first: int) -> tuple[Tensor | None, Node]:
     y = node.outputs[0]
     readers = [n for n in function.nodes if y in n.inputs]
     if y in function.outputs or len(readers) != 1:
@@ -135,6 +126,4 @@ def _following(
         return None, node
     other = found[1] if found[0] is y else found[0]
     fits = isinstance(other, Tensor) and other.data is not None and other.shape == x.shape[first:]
-    return (
-        (other, readers[0]) if fits and isinstance(other, Tensor) and other.dtype == x.dtype else (None, node)
-    )
+    return (other, readers[0]) if fits and isinstance(other, Tensor) and other.dtype == x.dtype else (None, node)

@@ -30,9 +30,7 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
             "is no ONNX model, or is damaged", tensor=str(path), code=206, hint="export the model again"
         ) from None
     if not model.HasField("graph"):
-        raise FileError(
-            "is no ONNX model: it has no graph", tensor=str(path), code=206, hint="give a .onnx file"
-        )
+        raise FileError("is no ONNX model: it has no graph", tensor=str(path), code=206, hint="give a .onnx file")
     return model, str(path.resolve().parent)
 
 
@@ -58,9 +56,7 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
             "put its data beside the model",
         )
     if not file.is_file():
-        raise Unsupported(
-            f"the file {entries.get('location')!r} of {what} is missing", "put it beside the model"
-        )
+        raise Unsupported(f"the file {entries.get('location')!r} of {what} is missing", "put it beside the model")
     element = numpy_dtype(dtype)
     count = 1
     for d in proto.dims:

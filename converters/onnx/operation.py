@@ -145,9 +145,7 @@ class Operation:
 
     # -- emitting
 
-    def emit_all(
-        self, op: str, inputs: Sequence[Tensor | None], outputs: int = 1, **attributes: Any
-    ) -> list[Tensor]:
+    def emit_all(self, op: str, inputs: Sequence[Tensor | None], outputs: int = 1, **attributes: Any) -> list[Tensor]:
         """A runtime op with this node's provenance; all its outputs."""
         return emit(op, list(inputs), attributes, outputs, function=self.function)
 
@@ -243,7 +241,5 @@ class Operation:
 def rank_of(tensor: Tensor, what: str) -> int:
     """Rank of a tensor. Raises Unsupported when it is unknown."""
     if tensor.rank is None:
-        raise Unsupported(
-            f"the rank of {what} is not known", "give the shapes of the model's inputs (input_shapes)"
-        )
+        raise Unsupported(f"the rank of {what} is not known", "give the shapes of the model's inputs (input_shapes)")
     return tensor.rank

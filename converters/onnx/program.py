@@ -74,9 +74,7 @@ def pointwise(
             continue
         if tensor not in operands:
             operands.append(tensor)
-        expressions.append(
-            Expr(program, program.add(Instruction("load", kind, index=operands.index(tensor))))
-        )
+        expressions.append(Expr(program, program.add(Instruction("load", kind, index=operands.index(tensor)))))
     result = body(Values(program), *expressions)
     results = list(result) if isinstance(result, tuple) else [result]
     single = dtypes is None or isinstance(dtypes, str)

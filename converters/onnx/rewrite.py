@@ -4,7 +4,6 @@ Each makes a pattern of nodes into fewer; none changes what the graph computes b
 from __future__ import annotations
 
 import numpy as np
-
 from linnet import passes
 from linnet._ops import evaluate_node
 from linnet.converters.onnx.affine import absorb, normalizations_to_maps
@@ -12,9 +11,7 @@ from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.errors import GraphError
 from linnet.graph import Function, Graph
 
-MOVES = frozenset(
-    {"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"}
-)  # copies that do not grow
+MOVES = frozenset({"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"})  # copies that do not grow
 
 
 def rewrite(graph: Graph) -> None:

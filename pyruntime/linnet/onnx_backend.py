@@ -40,7 +40,10 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
             arrays: Sequence[Any] = [inputs] if isinstance(inputs, np.ndarray) else list(inputs)
             if len(arrays) != len(self.input_names):
                 raise UsageError(
-                    "wrong number of inputs", code=105, expected=str(len(self.input_names)), got=str(len(arrays))
+                    "wrong number of inputs",
+                    code=105,
+                    expected=str(len(self.input_names)),
+                    got=str(len(arrays)),
                 )
             feeds = dict(zip(self.input_names, arrays, strict=True))
         results = self.session.run({name: _storable(value) for name, value in feeds.items()})

@@ -109,7 +109,5 @@ def shrink(op: Operation) -> Tensor:
 def gelu(op: Operation) -> Tensor:
     if op.attribute("approximate") == "tanh":
         scale = math.sqrt(2 / math.pi)
-        return op.map(
-            [op.input(0)], lambda p, x: x * 0.5 * (((x * x * x * 0.044715 + x) * scale).unary("tanh") + 1)
-        )
+        return op.map([op.input(0)], lambda p, x: x * 0.5 * (((x * x * x * 0.044715 + x) * scale).unary("tanh") + 1))
     return op.map([op.input(0)], lambda p, x: x * 0.5 * ((x * math.sqrt(0.5)).unary("erf") + 1))

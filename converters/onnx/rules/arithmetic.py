@@ -102,9 +102,7 @@ def power(op: Operation) -> Tensor:
                 return op.map([a], lambda p, x: x * x if exponent == 2.0 else x * x * x)
             if exponent in (0.5, -0.5):
                 root = "sqrt"
-                return op.map(
-                    [a], lambda p, x: x.unary(root) if exponent > 0 else x.unary(root).unary("reciprocal")
-                )
+                return op.map([a], lambda p, x: x.unary(root) if exponent > 0 else x.unary(root).unary("reciprocal"))
         return op.map([a, b], lambda p, x, y: x.binary("pow", y.cast(x.kind)))
     if b.dtype in FLOATS:
         return op.map([a, b], lambda p, x, y: x.cast("f64").binary("pow", y.cast("f64")).cast(x.kind))

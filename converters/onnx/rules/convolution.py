@@ -40,9 +40,7 @@ def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
         expected = (rank - 2) * (2 if name == "pads" else 1)
         if value:
             if len(value) != expected:
-                raise op.unsupported(
-                    f"{name} has {len(value)} entries, not {expected}", "export the model again"
-                )
+                raise op.unsupported(f"{name} has {len(value)} entries, not {expected}", "export the model again")
             result[name] = list(value)
     mode = auto_pad(op)
     if mode != "explicit":
@@ -54,9 +52,7 @@ def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
 @rule("Conv")
 def conv(op: Operation) -> Tensor:
     x, w = op.input(0), op.input(1)
-    return op.emit(
-        "conv", [x, w, *([op.input(2)] if op.optional(2) is not None else [])], **conv_attributes(op, x, w)
-    )
+    return op.emit("conv", [x, w, *([op.input(2)] if op.optional(2) is not None else [])], **conv_attributes(op, x, w))
 
 
 @rule("ConvTranspose")
@@ -67,6 +63,4 @@ def conv_transpose(op: Operation) -> Tensor:
         value = op.attribute(name)
         if value:
             attributes[name] = list(value)
-    return op.emit(
-        "conv_transpose", [x, w, *([op.input(2)] if op.optional(2) is not None else [])], **attributes
-    )
+    return op.emit("conv_transpose", [x, w, *([op.input(2)] if op.optional(2) is not None else [])], **attributes)

@@ -108,13 +108,9 @@ def einsum(op: Operation) -> Tensor:
     left, arrow, right = equation.partition("->")
     terms = left.split(",")
     if len(terms) != len(tensors):
-        raise op.unsupported(
-            f"the equation has {len(terms)} terms for {len(tensors)} operands", "correct the equation"
-        )
+        raise op.unsupported(f"the equation has {len(terms)} terms for {len(tensors)} operands", "correct the equation")
     ranks = [rank_of(t, f"input {i}") for i, t in enumerate(tensors)]
-    hidden = [
-        rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term
-    ]
+    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True) if "..." in term]
     dots = max(hidden, default=0)
     labels = [_letters(op, term, rank, dots) for term, rank in zip(terms, ranks, strict=True)]
     if arrow:

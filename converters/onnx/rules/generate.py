@@ -19,9 +19,7 @@ def constant(op: Operation) -> Tensor:
     for name in kinds:
         if op.has(name):
             return op.constant(np.array(op.attribute(name), np.float32 if "float" in name else np.int64))
-    raise op.unsupported(
-        "a constant of strings or a sparse constant", "use value, value_float(s) or value_int(s)"
-    )
+    raise op.unsupported("a constant of strings or a sparse constant", "use value, value_float(s) or value_int(s)")
 
 
 @rule("ConstantOfShape")

@@ -116,14 +116,9 @@ def max_unpool(op: Operation) -> Tensor:
         raise op.unsupported("the input's shape is not known", "give the shapes of the model's inputs")
     small = list(shape[:2])
     # indices count in the tensor that was pooled, which is the one without an output_shape
-    inner = [
-        (shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[len(kernel) + i]
-        for i in range(len(kernel))
-    ]
+    inner = [(shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[len(kernel) + i] for i in range(len(kernel))]
     zeros = op.expand(op.constant(np.zeros(()), x.dtype), [int(np.prod(small + inner))])
-    flat = op.emit(
-        "scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0
-    )
+    flat = op.emit("scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0)
     result = op.reshape(flat, small + inner)
     if target == small + inner:
         return result

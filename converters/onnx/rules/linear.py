@@ -47,9 +47,7 @@ def gemm(op: Operation) -> Tensor:
     y = op.emit("matmul", [a, b], **flags)
     if c is None:
         return op.cast(y if alpha == 1 else op.map([y], lambda p, v: v * alpha), dtype)
-    return op.map(
-        [y, c], lambda p, v, w: (v if alpha == 1 else v * alpha) + (w if beta == 1 else w * beta), dtype
-    )
+    return op.map([y, c], lambda p, v, w: (v if alpha == 1 else v * alpha) + (w if beta == 1 else w * beta), dtype)
 
 
 def _is_zero(tensor: Tensor | None) -> bool:
@@ -60,9 +58,7 @@ def _i32(op: Operation, tensor: Tensor) -> Tensor:
     return op.map([tensor], lambda p, v: v, "i32")
 
 
-def integer_product(
-    op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None
-) -> Tensor:
+def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
     """(a - a_zero) @ (b - b_zero) in i32, with zero points per tensor, per row of a, or per column of b.
 
     = a @ b - a_zero * sum(b) - b_zero * sum(a) + k * a_zero * b_zero, exact modulo 2^32.

@@ -36,9 +36,7 @@ def flatten(op: Operation) -> Tensor:
     axis += rank if axis < 0 else 0
     if axis == 0:
         return (
-            op.reshape(x, [1, -1])
-            if x.static_shape is None or 0 not in x.static_shape
-            else op.reshape(x, [1, 0], True)
+            op.reshape(x, [1, -1]) if x.static_shape is None or 0 not in x.static_shape else op.reshape(x, [1, 0], True)
         )
     if x.static_shape is not None:
         return op.reshape(x, [int(np.prod(x.static_shape[:axis])), int(np.prod(x.static_shape[axis:]))], True)
@@ -98,9 +96,7 @@ def split(op: Operation) -> list[Tensor]:
 def slice_by_attributes(op: Operation) -> Tensor:
     starts, ends = op.attribute("starts"), op.attribute("ends")
     axes = op.attribute("axes") or list(range(len(starts)))
-    return op.emit(
-        "copy", [op.input(0)], kind="slice", starts=starts, ends=ends, axes=axes, steps=[1] * len(starts)
-    )
+    return op.emit("copy", [op.input(0)], kind="slice", starts=starts, ends=ends, axes=axes, steps=[1] * len(starts))
 
 
 @rule("Slice", since=10)
@@ -108,11 +104,7 @@ def slice_(op: Operation) -> Tensor:
     x = op.input(0)
     starts, ends, axes, steps = (op.ints(i) for i in range(1, 5))
     fixed = starts is not None and ends is not None
-    fixed = (
-        fixed
-        and (op.optional(3) is None or axes is not None)
-        and (op.optional(4) is None or steps is not None)
-    )
+    fixed = fixed and (op.optional(3) is None or axes is not None) and (op.optional(4) is None or steps is not None)
     if fixed and starts is not None and ends is not None:
         if not starts:
             return x
@@ -164,16 +156,10 @@ def pad(op: Operation) -> Tensor:
     known = value is None or value.data is not None
     if pads is not None and known and (axes is None or axes.data is not None):
         number = (
-            0.0
-            if value is None or value.data is None or value.data.size == 0
-            else float(value.data.reshape(-1)[0])
+            0.0 if value is None or value.data is None or value.data.size == 0 else float(value.data.reshape(-1)[0])
         )
-        if value is None or (
-            value.dtype != "bf16" and (value.dtype not in ("i64", "u64") or abs(number) < 2**53)
-        ):
-            return op.emit(
-                "copy", [x], kind="pad", pads=pads, pad_mode=mode, value=number, axes=op.ints(3) or []
-            )
+        if value is None or (value.dtype != "bf16" and (value.dtype not in ("i64", "u64") or abs(number) < 2**53)):
+            return op.emit("copy", [x], kind="pad", pads=pads, pad_mode=mode, value=number, axes=op.ints(3) or [])
     if value is None:
         value = op.constant(np.zeros(()), x.dtype)
     elif value.rank != 0:
@@ -252,9 +238,7 @@ def center_crop_pad(op: Operation) -> Tensor:
     rank = rank_of(x, "input 0")
     axes = [a + rank if a < 0 else a for a in (op.attribute("axes") or range(rank))]
     if x.shape is None or not all(isinstance(x.shape[a], int) for a in axes):
-        raise op.unsupported(
-            "the sizes of the cropped axes are not known", "give the shapes of the model's inputs"
-        )
+        raise op.unsupported("the sizes of the cropped axes are not known", "give the shapes of the model's inputs")
     begins, ends = [], []
     for axis, wanted in zip(axes, shape.reshape(-1), strict=True):
         extent = x.shape[axis]

@@ -30,9 +30,7 @@ def batch_normalization(op: Operation) -> list[Tensor]:
 
 @rule("InstanceNormalization")
 def instance_normalization(op: Operation) -> Tensor:
-    return op.emit(
-        "group_norm", [op.input(0), op.input(1), op.input(2)], groups=0, epsilon=op.attribute("epsilon")
-    )
+    return op.emit("group_norm", [op.input(0), op.input(1), op.input(2)], groups=0, epsilon=op.attribute("epsilon"))
 
 
 def _group_norm(op: Operation, per_group: bool) -> Tensor:
@@ -42,9 +40,7 @@ def _group_norm(op: Operation, per_group: bool) -> Tensor:
     op.ignore("stash_type")  # everything is accumulated in f32
     if per_group:
         if not isinstance(channels, int):
-            raise op.unsupported(
-                "the number of channels is not known", "give the shapes of the model's inputs"
-            )
+            raise op.unsupported("the number of channels is not known", "give the shapes of the model's inputs")
         scale, bias = (
             op.reshape(op.expand(op.reshape(t, [groups, 1]), [groups, channels // groups]), [channels])
             for t in (scale, bias)

@@ -37,9 +37,7 @@ def max_pool(op: Operation) -> list[Tensor]:
 @rule("AveragePool")
 def average_pool(op: Operation) -> Tensor:
     attributes = _attributes(op, "average")
-    return op.emit(
-        "pool", [op.input(0)], count_include_pad=bool(op.attribute("count_include_pad", 0)), **attributes
-    )
+    return op.emit("pool", [op.input(0)], count_include_pad=bool(op.attribute("count_include_pad", 0)), **attributes)
 
 
 @rule("LpPool")

@@ -65,9 +65,7 @@ def dynamic_quantize_linear(op: Operation) -> list[Tensor]:
     return [op.emit("quantize", [x, scale, zero], dtype="u8"), scale, zero]
 
 
-def requantized(
-    op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_scale: Tensor, y_zero: Tensor
-) -> Tensor:
+def requantized(op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_scale: Tensor, y_zero: Tensor) -> Tensor:
     """i32 accumulators at scale a*b to the element type of y_zero."""
     low, high = RANGES[y_zero.dtype]
 
@@ -80,9 +78,7 @@ def requantized(
 
 def _stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
     """The same integers with a quantization of scale 1 and the given constant zero points."""
-    value = (
-        np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
-    )
+    value = np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
     per_axis = axis if value.size > 1 else None
     quantization = Quantization(np.ones(value.size, np.float32), value, per_axis)
     if tensor.data is not None:
@@ -92,21 +88,13 @@ def _stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None
     return copy
 
 
-def _integer_conv(
-    op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None
-) -> Tensor:
+def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_zero: Tensor | None) -> Tensor:
     """The exact i32 accumulators of a convolution; padding stands for the real value 0."""
     from linnet.converters.onnx.rules.convolution import conv_attributes
 
     attributes = conv_attributes(op, x, w)
     w_known = w_zero is None or w_zero.data is not None
-    if (
-        not w_known
-        or w.data is None
-        and w_zero is not None
-        and w_zero.data is not None
-        and w_zero.data.size > 1
-    ):
+    if not w_known or (w.data is None and w_zero is not None and w_zero.data is not None and w_zero.data.size > 1):
         raise op.unsupported("the zero point of the weight is not a constant", "make it an initializer")
     if x_zero is not None and x_zero.data is None:
         # x - x_zero fits no 8-bit type: convolve x padded with its zero point, and take x_zero * sum(w) off again
@@ -126,9 +114,7 @@ def _integer_conv(
             sums = op.map([sums, op.reshape(w_zero, [-1])], lambda p, s, z: s - z * taps)
         per_channel = op.reshape(sums, [-1] + [1] * (rank - 2))
         return op.map([y, op.reshape(x_zero, []), per_channel], lambda p, v, z, s: v - z * s)
-    return op.emit(
-        "conv", [_stored(op, x, x_zero), _stored(op, w, w_zero, 0)], output_dtype="i32", **attributes
-    )
+    return op.emit("conv", [_stored(op, x, x_zero), _stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
 
 
 @rule("ConvInteger")

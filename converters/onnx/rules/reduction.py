@@ -78,11 +78,7 @@ def _flattened(op: Operation, lower: Callable[[Tensor], Tensor]) -> Tensor:
     if axis == rank - 1:
         return lower(x)
     shape = op.shape_of(x)
-    flat = (
-        op.reshape(x, [1, -1] if axis == 0 else [-1, _product(x, axis)])
-        if _product(x, axis)
-        else _flat(op, x, axis)
-    )
+    flat = op.reshape(x, [1, -1] if axis == 0 else [-1, _product(x, axis)]) if _product(x, axis) else _flat(op, x, axis)
     return op.reshape(lower(flat), shape)
 
 

@@ -20,10 +20,7 @@ def _resize(
     crop = attributes.get("coordinates") == "tf_crop_and_resize"
     if sizes is None and scales is None:
         raise op.unsupported("neither scales nor sizes are given", "export the model again")
-    if (
-        not crop
-        and (sizes.data if sizes is not None else scales.data if scales is not None else None) is not None
-    ):
+    if not crop and (sizes.data if sizes is not None else scales.data if scales is not None else None) is not None:
         if sizes is not None and sizes.data is not None:
             attributes["sizes"] = [int(v) for v in sizes.data.reshape(-1)]
         elif scales is not None and scales.data is not None:
@@ -57,16 +54,12 @@ def upsample_by_attribute(op: Operation) -> Tensor:
 
 @rule("Upsample", since=9)
 def upsample(op: Operation) -> Tensor:
-    return _resize(
-        op, op.input(1), None, None, {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"}
-    )
+    return _resize(op, op.input(1), None, None, {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"})
 
 
 @rule("Resize", since=10)
 def resize_10(op: Operation) -> Tensor:
-    return _resize(
-        op, op.input(1), None, None, {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"}
-    )
+    return _resize(op, op.input(1), None, None, {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"})
 
 
 @rule("Resize", since=11)
