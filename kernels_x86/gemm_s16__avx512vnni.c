@@ -1,0 +1,31 @@
+/* gemm_s16__avx512vnni.c - 16-bit activations by 8-bit weights with vpdpwssd, tiles of up to 14 x 32.
+ * Multiply and add are one instruction here; 64-bit sums as in the other files. */
+#include "core/gemm.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define MAX_ROWS 14
+#define GEMM_ROWS LN_GEMM_ROWS_14
+#define GEMM_WIDE_ONLY
+#define VEC __m512i
+#define VEC_LANES 16
+#define VEC_LOAD(p) _mm512_load_si512(p)
+#define VEC_STORE(p, v) _mm512_storeu_si512(p, v)
+#define VEC_SET1 _mm512_set1_epi32
+#define VEC_ZERO _mm512_setzero_si512
+#define VEC_ADD _mm512_add_epi32
+#define VEC_PAIRS_ADD(x, y, z) _mm512_dpwssd_epi32(z, x, y)
+#define VEC_WIDEN(p) _mm512_cvtepi8_epi16(_mm256_load_si256((const __m256i *)(const void *)(p)))
+
+#include "kernels_x86/gemm_s16.inc"
+#include "kernels_x86/gemm_store.inc"
+
+const ln_gemm_set ln_gemm_i16__avx512vnni = {
+    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
+    .depth = 2, .takes = 1u << LINNET_I16, .full = full_wide, .half = half_wide, .convert = convert,
+    .row_sums = row_sums, .store_row = store_row};
+static const ln_gemm_set *const sets[] = {&ln_gemm_i16__avx512vnni};
+
+LN_GEMM_KERNELS(int16__avx512vnni, "matmul_int16_s16pairs_14x32__avx512vnni", "conv_int16_igemm_s16pairs_14x32__avx512vnni",
+                LN_ISA_AVX512VNNI, sets)

@@ -1,0 +1,150 @@
+/* gemm_s8__avx512vnni.c - 8-bit matmul and conv with vpdpbusd, tiles of up to 14 x 32, four products a lane.
+ * The instruction multiplies unsigned by signed: for i8 activations the weights are stored with 128 added, for u8
+ * activations u8 weights with 128 taken off, and the driver takes the difference back through the rows' sums. */
+#include "core/gemm.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#define MAX_ROWS 14
+#define GEMM_ROWS LN_GEMM_ROWS_14
+#define LANES 16
+
+static inline int32_t load_four(const uint8_t *p) {
+    int32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* The last 1 to 3 bytes of a row; the panel has zeros beyond. */
+static inline int32_t load_few(const uint8_t *p, int64_t n) {
+    uint32_t v = p[0];
+    if (n > 1)
+        v |= (uint32_t)p[1] << 8;
+    if (n > 2)
+        v |= (uint32_t)p[2] << 16;
+    return (int32_t)v;
+}
+
+static inline __attribute__((always_inline)) void gemm_s8(const int rows, const int vectors, const bool a_signed,
+                                                          const ln_gemm_tile *t) {
+    const int64_t width = vectors * LANES;
+    const int8_t *b = t->b;
+    const void *const *a = t->a;
+    __m512i sum[MAX_ROWS][2];
+    LN_UNROLL
+    for (int i = 0; i < rows; i++)
+        LN_UNROLL
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = _mm512_load_si512((const int32_t *)t->init + j * LANES);
+    for (int64_t taps = t->taps; taps > 0; taps--, a += rows) {
+        const uint8_t *row[MAX_ROWS];
+        LN_UNROLL
+        for (int i = 0; i < rows; i++)
+            row[i] = a[i];
+        const int64_t kc = t->kc;
+        int64_t k = 0;
+        for (; k + 4 <= kc; k += 4, b += 4 * width) {
+            __m512i column[2];
+            LN_UNROLL
+            for (int j = 0; j < vectors; j++)
+                column[j] = _mm512_load_si512(b + j * 4 * LANES);
+            LN_UNROLL
+            for (int i = 0; i < rows; i++) {
+                __m512i value = _mm512_set1_epi32(load_four(row[i] + k));
+                LN_UNROLL
+                for (int j = 0; j < vectors; j++)
+                    sum[i][j] = a_signed ? _mm512_dpbusd_epi32(sum[i][j], column[j], value)
+                                         : _mm512_dpbusd_epi32(sum[i][j], value, column[j]);
+            }
+        }
+        if (k < kc) {
+            LN_UNROLL
+            for (int i = 0; i < rows; i++) {
+                __m512i value = _mm512_set1_epi32(load_few(row[i] + k, kc - k));
+                LN_UNROLL
+                for (int j = 0; j < vectors; j++) {
+                    __m512i column = _mm512_load_si512(b + j * 4 * LANES);
+                    sum[i][j] = a_signed ? _mm512_dpbusd_epi32(sum[i][j], column, value)
+                                         : _mm512_dpbusd_epi32(sum[i][j], value, column);
+                }
+            }
+            b += 4 * width;
+        }
+    }
+    LN_UNROLL
+    for (int i = 0; i < rows; i++)
+        LN_UNROLL
+        for (int j = 0; j < vectors; j++) {
+            __m512i v = sum[i][j];
+            if (t->row_sum != NULL)
+                v = _mm512_add_epi32(v, _mm512_set1_epi32(t->row_sum[i]));
+            int64_t left = t->columns - j * LANES;
+            int32_t *c = (int32_t *)t->c + i * t->ldc + j * LANES;
+            if (left >= LANES)
+                _mm512_storeu_si512(c, v);
+            else if (left > 0)
+                _mm512_mask_storeu_epi32(c, (__mmask16)((1u << left) - 1), v);
+        }
+}
+
+#define GEMM_INSTANCE(r)                                                                                                \
+    static void full_s_##r(const ln_gemm_tile *t) { gemm_s8(r, 2, true, t); }                                          \
+    static void half_s_##r(const ln_gemm_tile *t) { gemm_s8(r, 1, true, t); }                                          \
+    static void full_u_##r(const ln_gemm_tile *t) { gemm_s8(r, 2, false, t); }                                         \
+    static void half_u_##r(const ln_gemm_tile *t) { gemm_s8(r, 1, false, t); }
+GEMM_ROWS(GEMM_INSTANCE)
+#define GEMM_FULL_S(r) full_s_##r,
+#define GEMM_HALF_S(r) half_s_##r,
+#define GEMM_FULL_U(r) full_u_##r,
+#define GEMM_HALF_U(r) half_u_##r,
+static const ln_gemm_ukernel full_s[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_FULL_S)};
+static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_HALF_S)};
+static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_FULL_U)};
+static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_HALF_U)};
+
+static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
+    if (stride == 1)
+        memcpy(dst, src, (size_t)n);
+    else
+        ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
+}
+
+/* The sum of a row of bytes: 64 at a time against ones. */
+static inline __attribute__((always_inline)) void row_sums(const void *const *a, int64_t taps, int64_t rows, int64_t kc,
+                                                           const bool a_signed, int32_t *sums) {
+    __m512i ones = _mm512_set1_epi8(1);
+    for (int64_t i = 0; i < rows; i++) {
+        __m512i sum = _mm512_setzero_si512();
+        for (int64_t t = 0; t < taps; t++) {
+            const uint8_t *row = a[t * rows + i];
+            for (int64_t k = 0; k < kc; k += 64) {
+                __mmask64 mask = kc - k >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (kc - k)) - 1;
+                __m512i v = _mm512_maskz_loadu_epi8(mask, row + k);
+                sum = a_signed ? _mm512_dpbusd_epi32(sum, ones, v) : _mm512_dpbusd_epi32(sum, v, ones);
+            }
+        }
+        sums[i] = _mm512_reduce_add_epi32(sum);
+    }
+}
+static void row_sums_s(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {
+    row_sums(a, taps, rows, kc, true, sums);
+}
+static void row_sums_u(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {
+    row_sums(a, taps, rows, kc, false, sums);
+}
+
+#include "kernels_x86/gemm_store.inc"
+
+const ln_gemm_set ln_gemm_i8__avx512vnni = {
+    .a_dtype = LINNET_I8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
+    .takes = 1u << LINNET_I8, .full = full_s, .half = half_s, .convert = convert, .row_sums = row_sums_s,
+    .store_row = store_row};
+const ln_gemm_set ln_gemm_u8__avx512vnni = {
+    .a_dtype = LINNET_U8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
+    .takes = 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = row_sums_u,
+    .store_row = store_row};
+static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
+
+LN_GEMM_KERNELS(int8__avx512vnni, "matmul_int8_dp4_14x32__avx512vnni", "conv_int8_igemm_dp4_14x32__avx512vnni",
+                LN_ISA_AVX512VNNI, sets)
