@@ -123,7 +123,8 @@ static linnet_status prepare(single_op *one, const void *node, size_t size, cons
     void *copy;
     linnet_status status;
     if (!node || (!inputs && one->n_inputs) || !outputs || one->n_inputs < 0 || one->n_outputs < 1)
-        return ln_null_argument(error, "linnet_op_infer or linnet_op_evaluate", "an array, or its count,");
+        return ln_null_argument(error, "linnet_op_infer, linnet_op_evaluate",
+                                !node ? "node" : !outputs || one->n_outputs < 1 ? "outputs" : "inputs");
     if (!(copy = ln_pool_alloc(&one->pool, size)))
         return no_memory(error);
     memcpy(copy, node, size);

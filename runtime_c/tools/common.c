@@ -1,0 +1,237 @@
+/* common.c - options, messages, the clock and random feeds of the native tools.
+ * Wrong usage ends with status 2, everything else that fails with 1, both after one line on standard error. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include "common.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static void say(const char *tool, const char *format, va_list arguments)
+{
+    fprintf(stderr, "%s: error: ", tool);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+}
+
+int tool_fail(const char *tool, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say(tool, format, arguments);
+    va_end(arguments);
+    return TOOL_FAILED;
+}
+
+int tool_fail_record(const char *tool, const linnet_error *error)
+{
+    char text[1024];
+    linnet_error_format(error, text, sizeof text);
+    return tool_fail(tool, "%s", text);
+}
+
+int tool_usage(const char *tool, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    say(tool, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "%s --help lists the options\n", tool);
+    return TOOL_USAGE;
+}
+
+const char *tool_value(const char *tool, int argc, char **argv, int *i)
+{
+    if (*i + 1 < argc)
+        return argv[++*i];
+    tool_usage(tool, "%s needs a value", argv[*i]);
+    return NULL;
+}
+
+bool tool_number(const char *tool, const char *option, const char *text, long low, long high, long *value)
+{
+    char *end;
+    errno = 0;
+    *value = strtol(text, &end, 10);
+    if (*text && !*end && !errno && *value >= low && *value <= high)
+        return true;
+    tool_usage(tool, "%s: expected a number from %ld to %ld, got '%s'", option, low, high, text);
+    return false;
+}
+
+bool tool_seconds(const char *tool, const char *option, const char *text, double *value)
+{
+    char *end;
+    *value = strtod(text, &end);
+    if (*text && !*end && *value > 0 && *value <= 86400)
+        return true;
+    tool_usage(tool, "%s: expected a positive number of seconds, got '%s'", option, text);
+    return false;
+}
+
+/* name=1,3,224,224; cuts the name off in place. */
+static int take_shape(tool_options *options, char *text)
+{
+    linnet_shape *shape = &options->shapes[options->n_shapes];
+    char *number = strrchr(text, '=');
+    if (!number || number == text)
+        return tool_usage(options->tool, "--shape: expected name=1,3,224,224, got '%s'", text);
+    if (options->n_shapes == TOOL_MOST_OPTIONS)
+        return tool_usage(options->tool, "--shape: at most %d", TOOL_MOST_OPTIONS);
+    *number++ = 0;
+    memset(shape, 0, sizeof *shape);
+    shape->input = text;
+    while (*number) {
+        char *end;
+        long long dim;
+        errno = 0;
+        dim = strtoll(number, &end, 10);
+        if (end == number || errno || dim < 0 || (*end && *end != ',') || shape->rank == LINNET_MAX_RANK)
+            return tool_usage(options->tool, "--shape %s: expected at most %d sizes separated by commas", text,
+                              LINNET_MAX_RANK);
+        shape->dims[shape->rank++] = dim;
+        number = *end ? end + 1 : end;
+    }
+    options->n_shapes++;
+    return TOOL_OK;
+}
+
+int tool_option(tool_options *options, int argc, char **argv, int *i)
+{
+    const char *option = argv[*i], *value;
+    long number;
+    if (option[0] != '-' || !option[1]) {
+        if (options->model)
+            return tool_usage(options->tool, "one model at a time; got '%s' and '%s'", options->model, option);
+        options->model = option;
+        return TOOL_OK;
+    }
+    if (strcmp(option, "--signature") && strcmp(option, "--isa-max") && strcmp(option, "--threads") &&
+        strcmp(option, "--shape") && strcmp(option, "--seed"))
+        return -1;
+    if (!(value = tool_value(options->tool, argc, argv, i)))
+        return TOOL_USAGE;
+    if (!strcmp(option, "--shape"))
+        return take_shape(options, argv[*i]);
+    if (!strcmp(option, "--signature"))
+        options->signature = value;
+    else if (!strcmp(option, "--isa-max"))
+        options->isa_max = value;
+    else if (!strcmp(option, "--threads")) {
+        if (!tool_number(options->tool, option, value, 1, 1024, &options->threads))
+            return TOOL_USAGE;
+    } else {
+        if (!tool_number(options->tool, option, value, 0, 2147483647, &number))
+            return TOOL_USAGE;
+        options->seed = (unsigned long long)number;
+    }
+    return TOOL_OK;
+}
+
+int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature)
+{
+    linnet_error error;
+    const char *name = options->signature ? options->signature : "infer";
+    if (linnet_model_open(options->model, NULL, model, &error))
+        return tool_fail_record(options->tool, &error);
+    *signature = linnet_model_find_signature(*model, name);
+    if (*signature < 0) {
+        const char *first = linnet_model_signature_name(*model, 0);
+        tool_fail(options->tool, "the model has no signature '%s'; it has %d, the first is '%s'; give --signature NAME", name,
+                  linnet_model_signature_count(*model), first ? first : "");
+        linnet_model_free(*model);
+        *model = NULL;
+        return TOOL_FAILED;
+    }
+    linnet_plan_config_init(config);
+    config->signature = name;
+    config->threads = (int32_t)options->threads;
+    config->isa_max = options->isa_max;
+    config->shapes = options->shapes;
+    config->shape_count = options->n_shapes;
+    return TOOL_OK;
+}
+
+int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input)
+{
+    char text[128];
+    return tool_fail(options->tool, "input '%s' is %s with unknown dimensions; give --shape %s=... with all of them",
+                     input->name, tool_tensor_text(input, text, sizeof text), input->name);
+}
+
+double tool_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014). */
+static uint64_t next_random(unsigned long long *state)
+{
+    uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebull;
+    return z ^ z >> 31;
+}
+
+/* Multiples of 2^-7 in [-1, 1): exact in every float type, and their bits in f16 and bf16 are easy to write. */
+static void put_small(unsigned char *to, int dtype, int steps)
+{
+    float f = (float)steps / 128.0f;
+    double d = (double)f;
+    uint32_t bits;
+    uint16_t half;
+    memcpy(&bits, &f, sizeof bits);
+    switch (dtype) {
+    case LINNET_F32: memcpy(to, &f, 4); break;
+    case LINNET_F64: memcpy(to, &d, 8); break;
+    case LINNET_BF16: half = (uint16_t)(bits >> 16); memcpy(to, &half, 2); break;
+    default: /* f16: all these values are normal there */
+        half = steps ? (uint16_t)((bits >> 16 & 0x8000u) | ((bits >> 23 & 255u) - 112u) << 10 | (bits >> 13 & 1023u)) : 0;
+        memcpy(to, &half, 2);
+    }
+}
+
+void tool_random(void *data, int dtype, size_t count, unsigned long long *state)
+{
+    size_t size = linnet_dtype_size(dtype);
+    unsigned char *to = data;
+    for (size_t i = 0; i < count; i++, to += size) {
+        uint64_t r = next_random(state) >> 40;
+        if (dtype <= LINNET_F64) {
+            put_small(to, dtype, (int)(r & 255) - 128);
+        } else {
+            /* Integers may be indices: small, except where they are quantized values of one byte. */
+            uint64_t value = dtype == LINNET_BOOL ? r & 1 : size == 1 ? r & 255 : r % 8;
+            memcpy(to, &value, size); /* little endian */
+        }
+    }
+}
+
+size_t tool_count(const linnet_tensor_info *info)
+{
+    size_t size = linnet_dtype_size(info->dtype);
+    return size ? info->bytes / size : 0;
+}
+
+const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size)
+{
+    const char *dtype = linnet_dtype_name(info->dtype);
+    size_t used = (size_t)snprintf(text, size, "%s [", dtype ? dtype : "?");
+    if (info->rank < 0)
+        snprintf(text + used, size - used, "...]");
+    for (int i = 0; i < info->rank && used < size; i++)
+        used += (size_t)(info->shape[i] < 0 ? snprintf(text + used, size - used, "%s?", i ? ", " : "")
+                                            : snprintf(text + used, size - used, "%s%lld", i ? ", " : "",
+                                                       (long long)info->shape[i]));
+    if (info->rank >= 0 && used < size)
+        snprintf(text + used, size - used, "]");
+    return text;
+}

@@ -1,0 +1,361 @@
+/* linnet_bench.c - times a model: cold start, first run, steady runs, memory by region, and each step by kernel.
+ * Steps are timed in runs of their own, so that the clock does not disturb the steady figures. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include "common.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: linnet-bench MODEL.lnt [options]\n"
+    "Times the model on random inputs and reports latency, memory and, on request, every step.\n"
+    "\n"
+    "  --shape NAME=1,3,224,224   full shape of an input that the model leaves open; repeat\n"
+    "  --threads N                default: the cores of the largest cluster\n"
+    "  --isa-max NAME             scalar, sse2, avx2, ... or neon, dotprod, ...; default: the best of this machine\n"
+    "  --seconds S                how long to measure; default 2\n"
+    "  --signature NAME           entry point; default infer\n"
+    "  --seed N                   seed of the random inputs; default 0\n"
+    "  --ops                      time every step (with --json they are always listed; then with times)\n"
+    "  --json                     one JSON object on standard output\n"
+    "  --help                     this text\n";
+
+enum { MOST_RUNS = 1 << 20, FEWEST_RUNS = 5, WARM_RUNS = 2, TRACED_RUNS = 50 };
+
+typedef struct bench {
+    tool_options common;
+    double seconds;
+    bool json, ops;
+    linnet_model *model;
+    linnet_plan *plan;
+    linnet_session *session;
+    double load, plan_time, session_time, first, cold;
+    double median, least, p95, mean;
+    int runs;
+    linnet_plan_info memory;
+    linnet_step_info *steps; /* with times when ops are asked for */
+} bench;
+
+static int parse(bench *b, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *value;
+        int taken = tool_option(&b->common, argc, argv, &i);
+        if (taken > 0)
+            return taken;
+        if (taken == 0)
+            continue;
+        if (!strcmp(argv[i], "--json")) {
+            b->json = true;
+        } else if (!strcmp(argv[i], "--ops")) {
+            b->ops = true;
+        } else if (!strcmp(argv[i], "--seconds")) {
+            if (!(value = tool_value(b->common.tool, argc, argv, &i)) ||
+                !tool_seconds(b->common.tool, "--seconds", value, &b->seconds))
+                return TOOL_USAGE;
+        } else {
+            return tool_usage(b->common.tool, "unknown option '%s'", argv[i]);
+        }
+    }
+    return b->common.model ? TOOL_OK : tool_usage(b->common.tool, "no model given");
+}
+
+static bool is_given(const bench *b, const char *input)
+{
+    for (int i = 0; i < b->common.n_shapes; i++)
+        if (!strcmp(b->common.shapes[i].input, input))
+            return true;
+    return false;
+}
+
+static bool is_open(const linnet_tensor_info *info)
+{
+    if (info->rank < 0)
+        return true;
+    for (int i = 0; i < info->rank; i++)
+        if (info->shape[i] < 0)
+            return true;
+    return false;
+}
+
+static void fill(const bench *b, linnet_session *session)
+{
+    unsigned long long state = b->common.seed;
+    for (int i = 0; i < linnet_plan_input_count(b->plan); i++) {
+        linnet_tensor_info info;
+        linnet_plan_input(b->plan, i, &info);
+        tool_random(linnet_session_input(session, i), info.dtype, tool_count(&info), &state);
+    }
+}
+
+/* Load, plan, session and first run, each timed. */
+static int start(bench *b)
+{
+    linnet_error error;
+    linnet_plan_config config;
+    double begin = tool_now(), mark;
+    int signature, status = tool_open(&b->common, &b->model, &config, &signature);
+    if (status)
+        return status;
+    b->load = tool_now() - begin;
+    for (int i = 0; i < linnet_model_input_count(b->model, signature); i++) {
+        linnet_tensor_info info;
+        linnet_model_input(b->model, signature, i, &info);
+        if (is_open(&info) && !is_given(b, info.name))
+            return tool_unknown_shape(&b->common, &info);
+    }
+    mark = tool_now();
+    if (linnet_plan_create(b->model, &config, &b->plan, &error))
+        return tool_fail_record(b->common.tool, &error);
+    b->plan_time = tool_now() - mark;
+    mark = tool_now();
+    if (linnet_session_create(b->plan, NULL, NULL, &b->session, &error))
+        return tool_fail_record(b->common.tool, &error);
+    b->session_time = tool_now() - mark;
+    fill(b, b->session);
+    mark = tool_now();
+    if (linnet_run(b->session, &error))
+        return tool_fail_record(b->common.tool, &error);
+    b->first = tool_now() - mark;
+    b->cold = b->load + b->plan_time + b->session_time + b->first; /* the feeds are not part of it */
+    return TOOL_OK;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static int measure(bench *b)
+{
+    linnet_error error;
+    double *times = malloc(MOST_RUNS * sizeof *times), end, total = 0;
+    if (!times)
+        return tool_fail(b->common.tool, "out of memory");
+    for (int i = 0; i < WARM_RUNS; i++)
+        if (linnet_run(b->session, &error)) {
+            free(times);
+            return tool_fail_record(b->common.tool, &error);
+        }
+    end = tool_now() + b->seconds;
+    for (b->runs = 0; b->runs < MOST_RUNS && (b->runs < FEWEST_RUNS || tool_now() < end); b->runs++) {
+        double begin = tool_now();
+        if (linnet_run(b->session, &error)) {
+            free(times);
+            return tool_fail_record(b->common.tool, &error);
+        }
+        times[b->runs] = tool_now() - begin;
+        total += times[b->runs];
+    }
+    qsort(times, (size_t)b->runs, sizeof *times, by_size);
+    b->least = times[0];
+    b->median = b->runs % 2 ? times[b->runs / 2] : 0.5 * (times[b->runs / 2 - 1] + times[b->runs / 2]);
+    b->p95 = times[(b->runs * 95 + 99) / 100 - 1];
+    b->mean = total / b->runs;
+    free(times);
+    return TOOL_OK;
+}
+
+/* Facts of every step; times from a second, traced session when ops are asked for. */
+static int list_steps(bench *b)
+{
+    linnet_error error;
+    linnet_session *traced = NULL;
+    linnet_session_config config;
+    double end = tool_now() + 0.5 * b->seconds;
+    b->memory.struct_size = sizeof b->memory;
+    if (linnet_plan_get_info(b->plan, &b->memory))
+        return tool_fail(b->common.tool, "the plan cannot be described");
+    b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
+    if (!b->steps)
+        return tool_fail(b->common.tool, "out of memory");
+    if (b->ops) {
+        linnet_session_config_init(&config);
+        config.trace = 1;
+        if (linnet_session_create(b->plan, NULL, &config, &traced, &error))
+            return tool_fail_record(b->common.tool, &error);
+        fill(b, traced);
+        for (int i = 0; i < FEWEST_RUNS || (i < TRACED_RUNS && tool_now() < end); i++)
+            if (linnet_run(traced, &error)) {
+                linnet_session_free(traced);
+                return tool_fail_record(b->common.tool, &error);
+            }
+    }
+    for (int i = 0; i < b->memory.steps; i++) {
+        b->steps[i].struct_size = sizeof *b->steps;
+        if (traced ? linnet_session_get_step(traced, i, &b->steps[i]) : linnet_plan_get_step(b->plan, i, &b->steps[i])) {
+            linnet_session_free(traced);
+            return tool_fail(b->common.tool, "step %d cannot be described", i);
+        }
+    }
+    linnet_session_free(traced); /* names of steps belong to the plan */
+    return TOOL_OK;
+}
+
+/* Element type in which most of the arithmetic is done, from the kernels' names ("conv_i8_..."). */
+static const char *arithmetic_dtype(const bench *b)
+{
+    uint64_t flops[LINNET_BOOL + 1] = {0};
+    linnet_tensor_info info;
+    int best = LINNET_NONE;
+    for (int i = 0; i < b->memory.steps; i++) {
+        const char *name = b->steps[i].kernel, *word = name;
+        bool found = false;
+        for (; name && !found; name++) {
+            size_t length = (size_t)(name - word);
+            if (*name != '_' && *name)
+                continue;
+            for (int d = LINNET_F32; d <= LINNET_BOOL && !found; d++)
+                if (length && strlen(linnet_dtype_name(d)) == length && !strncmp(word, linnet_dtype_name(d), length)) {
+                    flops[d] += b->steps[i].flops;
+                    found = true;
+                }
+            word = name + 1;
+            if (!*name)
+                break;
+        }
+    }
+    for (int d = LINNET_F32; d <= LINNET_BOOL; d++)
+        if (flops[d] > 0 && (best == LINNET_NONE || flops[d] > flops[best]))
+            best = d;
+    if (best == LINNET_NONE && linnet_plan_input_count(b->plan) > 0 && !linnet_plan_input(b->plan, 0, &info))
+        best = info.dtype;
+    return linnet_dtype_name(best);
+}
+
+static void json_text(const char *key, const char *text)
+{
+    printf("\"%s\": \"", key);
+    for (; text && *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        if (c == '"' || c == '\\')
+            printf("\\%c", c);
+        else if (c < 0x20)
+            printf("\\u%04x", c);
+        else
+            putchar(c);
+    }
+    printf("\"");
+}
+
+static void print_json(const bench *b)
+{
+    const linnet_plan_info *m = &b->memory;
+    const struct { const char *name; uint64_t bytes; } regions[] = {
+        {"activations", m->activations}, {"scratch", m->scratch}, {"packed_weights", m->packed_weights},
+        {"constants", m->constants}, {"variables", m->variables}, {"io", m->io}, {"bookkeeping", m->bookkeeping},
+        {"total", m->total}, {"mapped", m->mapped}, {"lower_bound", m->lower_bound}, {"naive", m->naive},
+    };
+    printf("{");
+    json_text("model", b->common.model);
+    printf(", ");
+    json_text("version", linnet_version());
+    printf(", ");
+    json_text("dtype", arithmetic_dtype(b));
+    printf(", \"threads\": %d, ", (int)m->threads);
+    json_text("isa", m->isa);
+    printf(", \"runs\": %d, \"median_ms\": %.6f, \"min_ms\": %.6f, \"p95_ms\": %.6f, \"mean_ms\": %.6f, ", b->runs,
+           1e3 * b->median, 1e3 * b->least, 1e3 * b->p95, 1e3 * b->mean);
+    printf("\"first_run_ms\": %.6f, \"load_ms\": %.6f, \"plan_ms\": %.6f, \"session_ms\": %.6f, \"cold_start_ms\": %.6f, ",
+           1e3 * b->first, 1e3 * b->load, 1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->cold);
+    printf("\"segments\": %d, \"memory\": {", (int)m->segments);
+    for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
+        printf("%s\"%s\": %llu", i ? ", " : "", regions[i].name, (unsigned long long)regions[i].bytes);
+    printf("}, \"ops\": [");
+    for (int i = 0; i < m->steps; i++) {
+        const linnet_step_info *s = &b->steps[i];
+        printf("%s\n  {", i ? "," : "");
+        json_text("name", s->name);
+        printf(", ");
+        json_text("op", s->op);
+        printf(", ");
+        json_text("kernel", s->kernel);
+        printf(", ");
+        json_text("layout", s->layout);
+        printf(", ");
+        json_text("device", s->device);
+        printf(", ");
+        json_text("fused", s->fused);
+        if (s->runs)
+            printf(", \"ms\": %.6f", 1e-6 * (double)s->total_ns / (double)s->runs);
+        else
+            printf(", \"ms\": null");
+        printf(", \"bytes\": %llu, \"flops\": %llu}", (unsigned long long)s->bytes, (unsigned long long)s->flops);
+    }
+    printf("]}\n");
+}
+
+static void print_text(const bench *b)
+{
+    const linnet_plan_info *m = &b->memory;
+    double kib = 1.0 / 1024, traced = 0;
+    printf("%s: %s, %d thread%s, %s, %d steps\n", b->common.model, arithmetic_dtype(b), (int)m->threads,
+           m->threads == 1 ? "" : "s", m->isa, (int)m->steps);
+    printf("steady  median %.3f ms, min %.3f, p95 %.3f (%d runs)\n", 1e3 * b->median, 1e3 * b->least, 1e3 * b->p95, b->runs);
+    printf("cold    %.3f ms: load %.3f, plan %.3f, session %.3f, first run %.3f\n", 1e3 * b->cold, 1e3 * b->load,
+           1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->first);
+    printf("memory  total %.1f KiB: activations %.1f (lower bound %.1f, naive %.1f), scratch %.1f, packed weights %.1f,\n"
+           "        constants %.1f, variables %.1f, io %.1f, bookkeeping %.1f; mapped %.1f\n",
+           kib * (double)m->total, kib * (double)m->activations, kib * (double)m->lower_bound, kib * (double)m->naive,
+           kib * (double)m->scratch, kib * (double)m->packed_weights, kib * (double)m->constants,
+           kib * (double)m->variables, kib * (double)m->io, kib * (double)m->bookkeeping, kib * (double)m->mapped);
+    if (!b->ops)
+        return;
+    printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "KiB", "layout", "kernel", "step");
+    for (int i = 0; i < m->steps; i++)
+        traced += b->steps[i].runs ? (double)b->steps[i].total_ns / (double)b->steps[i].runs : 0;
+    for (int i = 0; i < m->steps; i++) {
+        const linnet_step_info *s = &b->steps[i];
+        double ns = s->runs ? (double)s->total_ns / (double)s->runs : 0;
+        printf("%10.1f %6.1f %9.2f %9.1f  %-14s %-40s %s%s%s\n", 1e-3 * ns, traced > 0 ? 100 * ns / traced : 0,
+               ns > 0 ? (double)s->flops / ns : 0, kib * (double)s->bytes, s->layout, s->kernel, s->name,
+               s->fused && s->fused[0] ? " + " : "", s->fused ? s->fused : "");
+    }
+}
+
+static int run(bench *b)
+{
+    int status = start(b);
+    if (status == TOOL_OK)
+        status = measure(b);
+    if (status == TOOL_OK)
+        status = list_steps(b);
+    if (status == TOOL_OK) {
+        if (b->json)
+            print_json(b);
+        else
+            print_text(b);
+        if (fflush(stdout) != 0)
+            status = tool_fail(b->common.tool, "cannot write to standard output");
+    }
+    free(b->steps);
+    linnet_session_free(b->session);
+    linnet_plan_free(b->plan);
+    linnet_model_free(b->model);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    bench *b = calloc(1, sizeof *b);
+    int status;
+    if (!b)
+        return tool_fail("linnet-bench", "out of memory");
+    b->common.tool = "linnet-bench";
+    b->seconds = 2;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            fputs(help, stdout);
+            free(b);
+            return TOOL_OK;
+        }
+    status = parse(b, argc, argv);
+    if (status == TOOL_OK)
+        status = run(b);
+    free(b);
+    return status;
+}

@@ -1,0 +1,244 @@
+/* linnet_run.c - runs a model once: .npy files in, .npy files out, one line per output.
+ * Dimensions that the model leaves open are taken from the files given. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include "common.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char help[] =
+    "usage: linnet-run MODEL.lnt [--input NAME=FILE.npy]... [options]\n"
+    "Runs the model once and writes every output as NAME.npy.\n"
+    "\n"
+    "  --input NAME=FILE.npy   value of an input; repeat for every input\n"
+    "  --random                random values (seeded) for inputs that are not given\n"
+    "  --seed N                seed of --random; default 0\n"
+    "  --shape NAME=1,3,...    full shape of an input that the model leaves open and no file gives\n"
+    "  --output-dir FOLDER     where outputs are written, made if absent; default out\n"
+    "  --signature NAME        entry point; default infer\n"
+    "  --threads N             default: the cores of the largest cluster\n"
+    "  --isa-max NAME          scalar, sse2, avx2, ... or neon, dotprod, ...; default: the best of this machine\n"
+    "  --help                  this text\n";
+
+typedef struct feed {
+    const char *name, *path;
+    npy_array array;
+} feed;
+
+typedef struct run_options {
+    tool_options common;
+    feed feeds[TOOL_MOST_OPTIONS];
+    int n_feeds;
+    bool random;
+    const char *folder;
+} run_options;
+
+static int parse(run_options *o, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        int taken = tool_option(&o->common, argc, argv, &i);
+        if (taken > 0)
+            return taken;
+        if (taken == 0)
+            continue;
+        if (!strcmp(argv[i], "--random")) {
+            o->random = true;
+        } else if (!strcmp(argv[i], "--output-dir")) {
+            if (!(o->folder = tool_value(o->common.tool, argc, argv, &i)))
+                return TOOL_USAGE;
+        } else if (!strcmp(argv[i], "--input")) {
+            char *path;
+            if (!tool_value(o->common.tool, argc, argv, &i))
+                return TOOL_USAGE;
+            path = strchr(argv[i], '=');
+            if (!path || path == argv[i] || !path[1] || o->n_feeds == TOOL_MOST_OPTIONS)
+                return tool_usage(o->common.tool, "--input: expected NAME=FILE.npy, got '%s'", argv[i]);
+            *path = 0;
+            o->feeds[o->n_feeds].name = argv[i];
+            o->feeds[o->n_feeds++].path = path + 1;
+        } else {
+            return tool_usage(o->common.tool, "unknown option '%s'", argv[i]);
+        }
+    }
+    return o->common.model ? TOOL_OK : tool_usage(o->common.tool, "no model given");
+}
+
+static feed *find_feed(run_options *o, const char *name)
+{
+    for (int i = 0; i < o->n_feeds; i++)
+        if (!strcmp(o->feeds[i].name, name))
+            return &o->feeds[i];
+    return NULL;
+}
+
+static bool fits(const linnet_tensor_info *input, const npy_array *array)
+{
+    if (input->dtype != array->dtype && !(input->dtype == LINNET_BF16 && array->dtype == LINNET_U16))
+        return false;
+    if (input->rank < 0)
+        return true;
+    if (input->rank != array->rank)
+        return false;
+    for (int i = 0; i < input->rank; i++)
+        if (input->shape[i] >= 0 && input->shape[i] != array->shape[i])
+            return false;
+    return true;
+}
+
+/* Reads the files and gives their shapes to the plan. */
+static int load_feeds(run_options *o, const linnet_model *model, int signature, linnet_plan_config *config)
+{
+    const char *tool = o->common.tool;
+    int n = linnet_model_input_count(model, signature);
+    for (int i = 0; i < o->n_feeds; i++) {
+        feed *f = &o->feeds[i];
+        linnet_tensor_info input = {0};
+        char problem[256], text[128];
+        int at = 0;
+        while (at < n && (linnet_model_input(model, signature, at, &input) || strcmp(input.name, f->name)))
+            at++;
+        if (at == n) {
+            linnet_model_input(model, signature, 0, &input);
+            return tool_fail(tool, "the model has no input '%s'; it has %d, the first is '%s'", f->name, n,
+                             n ? input.name : "");
+        }
+        if (!npy_read(f->path, &f->array, problem, sizeof problem))
+            return tool_fail(tool, "%s: %s", f->path, problem);
+        if (!fits(&input, &f->array)) {
+            linnet_tensor_info given = {.dtype = f->array.dtype, .rank = f->array.rank};
+            char other[128];
+            for (int d = 0; d < f->array.rank; d++)
+                given.shape[d] = f->array.shape[d];
+            return tool_fail(tool, "input '%s': expected %s, got %s in %s", f->name,
+                             tool_tensor_text(&input, text, sizeof text), tool_tensor_text(&given, other, sizeof other),
+                             f->path);
+        }
+        if (input.bytes == 0 && o->common.n_shapes < TOOL_MOST_OPTIONS) {
+            linnet_shape *shape = &o->common.shapes[o->common.n_shapes++];
+            shape->input = f->name;
+            shape->rank = f->array.rank;
+            for (int d = 0; d < f->array.rank; d++)
+                shape->dims[d] = f->array.shape[d];
+        }
+    }
+    config->shape_count = o->common.n_shapes;
+    return TOOL_OK;
+}
+
+static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *session)
+{
+    unsigned long long state = o->common.seed;
+    for (int i = 0; i < linnet_plan_input_count(plan); i++) {
+        linnet_tensor_info info;
+        feed *f;
+        linnet_plan_input(plan, i, &info);
+        f = find_feed(o, info.name);
+        if (f) {
+            if (f->array.bytes != info.bytes)
+                return tool_fail(o->common.tool, "input '%s': %zu bytes planned, %zu given", info.name, info.bytes,
+                                 f->array.bytes);
+            if (info.bytes)
+                memcpy(linnet_session_input(session, i), f->array.data, info.bytes);
+        } else if (o->random) {
+            tool_random(linnet_session_input(session, i), info.dtype, tool_count(&info), &state);
+        } else {
+            char text[128];
+            return tool_fail(o->common.tool, "input '%s' (%s) was not given; give --input %s=FILE.npy, or --random",
+                             info.name, tool_tensor_text(&info, text, sizeof text), info.name);
+        }
+    }
+    return TOOL_OK;
+}
+
+/* The output's name as a file name: letters, digits and ._- stay; a number is added where two become the same. */
+static void file_name(const linnet_plan *plan, int i, char *name, size_t size)
+{
+    linnet_tensor_info info;
+    bool changed = false;
+    linnet_plan_output(plan, i, &info);
+    snprintf(name, size, "%.200s", info.name);
+    for (char *c = name; *c; c++) {
+        bool plain = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9') || *c == '_' ||
+                     *c == '-' || (*c == '.' && c != name);
+        changed |= !plain;
+        *c = plain ? *c : '_';
+    }
+    if (changed || strlen(info.name) > 200)
+        snprintf(name + strlen(name), size - strlen(name), ".%d", i);
+}
+
+static int write_outputs(const run_options *o, const linnet_plan *plan, const linnet_session *session)
+{
+    if (mkdir(o->folder, 0777) != 0 && errno != EEXIST)
+        return tool_fail(o->common.tool, "cannot make the folder %s: %s", o->folder, strerror(errno));
+    for (int i = 0; i < linnet_plan_output_count(plan); i++) {
+        linnet_tensor_info info;
+        char name[256], path[4096], problem[256], text[128];
+        if (linnet_session_output_info(session, i, &info))
+            return tool_fail(o->common.tool, "output %d cannot be described", i);
+        file_name(plan, i, name, sizeof name);
+        if ((size_t)snprintf(path, sizeof path, "%s/%s.npy", o->folder, name) >= sizeof path)
+            return tool_fail(o->common.tool, "the path of output '%s' is too long", info.name);
+        if (!npy_write(path, &info, linnet_session_output(session, i), problem, sizeof problem))
+            return tool_fail(o->common.tool, "%s: %s", path, problem);
+        printf("%s: %s -> %s\n", info.name, tool_tensor_text(&info, text, sizeof text), path);
+    }
+    return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
+}
+
+static int run(run_options *o)
+{
+    linnet_error error;
+    linnet_model *model = NULL;
+    linnet_plan *plan = NULL;
+    linnet_session *session = NULL;
+    linnet_plan_config config;
+    int signature, status = tool_open(&o->common, &model, &config, &signature);
+    if (status == TOOL_OK)
+        status = load_feeds(o, model, signature, &config);
+    if (status == TOOL_OK) {
+        linnet_status code = linnet_plan_create(model, &config, &plan, &error);
+        if (code == LINNET_OK)
+            code = linnet_session_create(plan, NULL, NULL, &session, &error);
+        if (code)
+            status = tool_fail_record(o->common.tool, &error);
+    }
+    if (status == TOOL_OK)
+        status = fill_inputs(o, plan, session);
+    if (status == TOOL_OK && linnet_run(session, &error))
+        status = tool_fail_record(o->common.tool, &error);
+    if (status == TOOL_OK)
+        status = write_outputs(o, plan, session);
+    linnet_session_free(session);
+    linnet_plan_free(plan);
+    linnet_model_free(model);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    run_options *o = calloc(1, sizeof *o);
+    int status;
+    if (!o)
+        return tool_fail("linnet-run", "out of memory");
+    o->common.tool = "linnet-run";
+    o->folder = "out";
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            fputs(help, stdout);
+            free(o);
+            return TOOL_OK;
+        }
+    status = parse(o, argc, argv);
+    if (status == TOOL_OK)
+        status = run(o);
+    for (int i = 0; i < o->n_feeds; i++)
+        free(o->feeds[i].array.data);
+    free(o);
+    return status;
+}
