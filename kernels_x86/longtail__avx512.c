@@ -1,0 +1,6 @@
+/* longtail__avx512.c - the long-tail kernels (depthwise, pooling, softmax, norms, resize, transposed conv) for avx512.
+ * Their source is portable: runtime_c/simd. This file only says which vectors. */
+#define LN_SIMD_AVX512
+#include "simd/simd.h"
+
+#include "simd/longtail.inc.c"

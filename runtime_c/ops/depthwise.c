@@ -1,0 +1,166 @@
+/* depthwise.c - what the depthwise kernels of all ISAs share: which calls they take, memory, packing of the weights.
+ * The loops are in simd/depthwise.inc.c. */
+#include "ops/depthwise.h"
+
+static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE; }
+
+static const ln_tensor *result_of(const ln_call *call) { return call->inner != NULL ? call->inner : &call->outputs[0]; }
+
+/* One channel per group, channels innermost on both sides. */
+static bool shape_fits(const ln_call *call) {
+    const ln_conv_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
+    ln_window g;
+    if (ln_window_conv(a, x, w, &g, NULL) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels)
+        return false;
+    if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1))
+        return false;
+    bool stores_itself = call->epilogue == NULL && (y->dtype == LINNET_F32 || !ln_dtype_is_float(y->dtype));
+    if (stores_itself)
+        return true;
+    /* ln_epilogue_apply needs rows of channels without gaps. */
+    return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
+}
+
+bool ln_depthwise_supports_float(const ln_call *call) {
+    int dtype = call->inputs[0].dtype;
+    return (dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16) && call->inputs[1].dtype == dtype &&
+           (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
+}
+
+bool ln_depthwise_supports_integer(const ln_call *call) {
+    const ln_conv_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
+    if (ln_dtype_is_float(x->dtype) || w->dtype == LINNET_I16)
+        return false;
+    if (!ln_requant_usable(x, w, 0, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[0], (int)a->requant))
+        return false;
+    if (call->epilogue != NULL && y->dtype != LINNET_F32)
+        return false;
+    int64_t taps = 1;
+    for (int i = 2; i < w->rank; i++)
+        taps *= w->dims[i];
+    /* The sum of the taps alone must fit 32 bits: |x - zero| < 2^17, |w - zero| < 2^9. */
+    return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call);
+}
+
+static int64_t weight_offset(const ln_tensor *w, const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
+    (void)w;
+    int64_t kx = tap % g->kernel[2], ky = tap / g->kernel[2] % g->kernel[1], kz = tap / g->kernel[2] / g->kernel[1];
+    return c * s->n + kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
+}
+
+/* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
+static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    if (!d->requant.wide)
+        return true; /* 32-bit sums wrap by definition */
+    if (!d->constant)
+        return false;
+    ln_window_strides ws = ln_window_strides_of(w, 1);
+    int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
+    (void)x;
+    for (int64_t c = 0; c < d->channels; c++) {
+        int64_t bias = has_bias(call) ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0]) : 0;
+        if (bias > INT32_MAX || bias < -INT32_MAX)
+            return false;
+        int64_t sum = bias < 0 ? -bias : bias;
+        for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
+            int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(w, &ws, &d->window, c, t)) - d->requant.w_zero[c];
+            sum += (v < 0 ? -v : v) * reach;
+        }
+        if (sum > INT32_MAX)
+            return false;
+    }
+    return true;
+}
+
+linnet_status ln_depthwise_configure(ln_call *call) {
+    const ln_conv_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
+    ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
+    if (d == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    linnet_status status = ln_window_conv(a, x, w, &d->window, NULL);
+    if (status != LINNET_OK)
+        return status;
+    const ln_window *g = &d->window;
+    d->x = ln_window_strides_of(x, g->channel_axis);
+    d->y = ln_window_strides_of(y, g->channel_axis);
+    d->channels = g->out_channels;
+    d->padded = (int64_t)ln_round_up((size_t)d->channels, LN_DEPTHWISE_LANES);
+    d->constant = w->data != NULL && (!has_bias(call) || call->inputs[2].data != NULL);
+    d->integer = !ln_dtype_is_float(x->dtype);
+    d->low = -INFINITY, d->high = INFINITY;
+    bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
+    if (clamp && !d->integer)
+        d->low = call->epilogue->low, d->high = call->epilogue->high;
+    d->apply = d->integer ? call->epilogue != NULL
+                          : (call->epilogue != NULL && !clamp) || call->outputs[0].dtype != LINNET_F32;
+    d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32;
+    if (d->integer) {
+        status = ln_requant_prepare(call, x, w, 0, y, d->channels, (int)a->requant, &d->requant);
+        if (status != LINNET_OK)
+            return status;
+        d->sums_fit = sums_fit(call, d);
+    }
+    size_t packed = (size_t)((ln_window_taps(g) * 4 + 3 * 8) * d->padded);
+    if (d->constant) {
+        call->packed_bytes = packed;
+    } else {
+        call->scratch_bytes = packed;
+        call->phases = 2;
+    }
+    if (!d->direct)
+        call->scratch_thread = (size_t)(g->out[2] * d->channels) * sizeof(float);
+    call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
+    call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
+    return LINNET_OK;
+}
+
+static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
+    const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * 4;
+    return (ln_depthwise_weights){packed, bias, bias + d->padded * 8, (const int64_t *)(bias + d->padded * 16)};
+}
+
+ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b) {
+    const ln_depthwise *d = call->state;
+    return parts_of(d, d->constant ? b->packed : b->scratch);
+}
+
+static void pack(const ln_call *call, const void *weights, const void *bias, void *packed) {
+    const ln_depthwise *d = call->state;
+    const ln_tensor *w = &call->inputs[1];
+    ln_window_strides ws = ln_window_strides_of(w, 1);
+    ln_depthwise_weights parts = parts_of(d, packed);
+    int64_t taps = ln_window_taps(&d->window), stride = has_bias(call) ? call->inputs[2].strides[0] : 0;
+    for (int64_t c = 0; c < d->padded; c++) {
+        bool real = c < d->channels;
+        if (!d->integer) {
+            for (int64_t t = 0; t < taps; t++)
+                ((float *)parts.taps)[t * d->padded + c] =
+                    real ? (float)ln_load_f64(weights, w->dtype, weight_offset(w, &ws, &d->window, c, t)) : 0;
+            ((float *)parts.bias)[c] = real && bias != NULL ? (float)ln_load_f64(bias, call->inputs[2].dtype, c * stride) : 0;
+            continue;
+        }
+        int64_t value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
+        uint32_t sum = 0, narrow = d->sums_fit ? (uint32_t)value : 0;
+        for (int64_t t = 0; t < taps; t++) {
+            int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(w, &ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
+            ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
+            sum += (uint32_t)v;
+        }
+        ((int32_t *)parts.bias)[c] = (int32_t)narrow;
+        ((int32_t *)parts.full)[c] = (int32_t)(narrow - (uint32_t)d->requant.x_zero * sum);
+        ((int64_t *)parts.wide_bias)[c] = value;
+    }
+}
+
+void ln_depthwise_pack(const ln_call *call, void *packed) {
+    if (((const ln_depthwise *)call->state)->constant)
+        pack(call, call->inputs[1].data, has_bias(call) ? call->inputs[2].data : NULL, packed);
+}
+
+void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b) {
+    pack(call, b->inputs[1], has_bias(call) ? b->inputs[2] : NULL, b->scratch);
+}

@@ -1,0 +1,40 @@
+/* depthwise.h - a planned depthwise conv (one input channel per output channel): what the SIMD kernels of every ISA read.
+ * Geometry, packing and memory do not depend on the ISA and are made once, in depthwise.c. */
+#ifndef LN_DEPTHWISE_H
+#define LN_DEPTHWISE_H
+
+#include "core/map.h"
+#include "ops/requant.h"
+#include "ops/window.h"
+
+#define LN_DEPTHWISE_LANES 16 /* channels are padded to this many, the widest vector */
+
+typedef struct ln_depthwise {
+    ln_window window;
+    ln_window_strides x, y;
+    int64_t channels, padded;
+    bool constant;        /* weights and bias are packed; else phase 0 packs them into scratch */
+    bool direct;          /* f32 rows are computed right in the output */
+    bool apply;           /* ln_epilogue_apply stores (or finishes in place, with direct) */
+    float low, high;      /* clamp of floats */
+    bool integer;
+    bool sums_fit;        /* sum and bias fit 32 bits, proved from the constants; else the bias is added in 64 bits */
+    ln_requant requant;
+} ln_depthwise;
+
+/* Packed: weights [taps][padded] (f32, or i32 with the zero point subtracted), then three rows of `padded` 64-bit cells:
+ * 0: bias (f32, or i32 when sums_fit, else 0); 1: integers: bias - x_zero * sum of all taps; 2: the bias as i64. */
+typedef struct ln_depthwise_weights {
+    const void *taps, *bias, *full;
+    const int64_t *wide_bias;
+} ln_depthwise_weights;
+
+ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
+bool ln_depthwise_supports_float(const ln_call *call);
+bool ln_depthwise_supports_integer(const ln_call *call);
+linnet_status ln_depthwise_configure(ln_call *call);
+void ln_depthwise_pack(const ln_call *call, void *packed);
+/* Phase 0 of calls whose weights are not constant. */
+void ln_depthwise_pack_run(const ln_call *call, const ln_buffers *b);
+
+#endif

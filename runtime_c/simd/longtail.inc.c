@@ -1,0 +1,19 @@
+/* longtail.inc.c - all long-tail kernels, in one translation unit per ISA; longtail__<isa>.c includes it.
+ * Included after simd/simd.h. */
+#if defined(__GNUC__)
+#define LN_ALWAYS_INLINE inline __attribute__((always_inline))
+#else
+#define LN_ALWAYS_INLINE inline
+#endif
+/* Before a loop over registers: an array of vectors stays in registers only when every index is a constant. */
+#ifndef LN_UNROLL
+#if defined(__clang__)
+#define LN_UNROLL _Pragma("clang loop unroll(full)")
+#elif defined(__GNUC__)
+#define LN_UNROLL _Pragma("GCC unroll 16")
+#else
+#define LN_UNROLL
+#endif
+#endif
+
+#include "simd/depthwise.inc.c"

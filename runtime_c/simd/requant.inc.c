@@ -1,0 +1,37 @@
+/* requant.inc.c - rows of 32-bit sums to stored integers or f32, in vectors: bit for bit ln_requant_store.
+ * Included by the kernels that accumulate integers; needs simd/simd.h and ops/requant.h. */
+#ifndef LN_REQUANT_INC
+#define LN_REQUANT_INC
+
+/* The vector part of a row that becomes integers by float_rne. Returns how many are done. */
+static inline int64_t requant_vectors(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+    vf least = vf_set1((float)(r->low - r->y_zero)), most = vf_set1((float)(r->high - r->y_zero));
+    vi zero = vi_set1(r->y_zero);
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) {
+        vf v = vf_mul(vf_from_vi(vi_load(sums + i)), vf_load(r->scale + channel + i));
+        vi q = vi_add(vi_from_vf(vf_min(vf_max(v, least), most)), zero);
+        if (r->output_dtype == LINNET_I8)
+            vi_store_i8((int8_t *)y + i, q);
+        else if (r->output_dtype == LINNET_U8)
+            vi_store_u8((uint8_t *)y + i, q);
+        else
+            vi_store_i16((int16_t *)y + i, q);
+    }
+    return i;
+}
+
+/* n sums of channels [channel, channel + n) to y, the place of the first. y may be `sums` itself for 4-byte outputs. */
+static inline void requant_row(const ln_requant *r, int64_t channel, const int32_t *sums, int64_t n, void *y) {
+    int64_t i = 0;
+    if (r->output_dtype == LINNET_F32) {
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store((float *)y + i, vf_mul(vf_from_vi(vi_load(sums + i)), vf_load(r->scale + channel + i)));
+    } else if (r->mode == LN_REQUANT_FLOAT_RNE && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64) {
+        i = requant_vectors(r, channel, sums, n, y);
+    }
+    for (; i < n; i++)
+        ln_requant_store(r, channel + i, sums[i], y, i);
+}
+
+#endif
