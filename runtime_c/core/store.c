@@ -20,6 +20,14 @@ static size_t struct_bytes(int32_t variables)
     return sizeof(linnet_store) + (size_t)variables * (sizeof(size_t) + sizeof(uint64_t));
 }
 
+size_t ln_store_bytes_for(const linnet_model *model)
+{
+    size_t total = 0;
+    for (int32_t i = 0; i < model->n_variables; i++)
+        total += ln_round_up((size_t)model->variables[i].bytes, LN_ALIGNMENT);
+    return ln_round_up(struct_bytes(model->n_variables), LN_ALIGNMENT) + total;
+}
+
 linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
                                   linnet_error *error)
 {
@@ -126,7 +134,7 @@ void ln_store_bump(linnet_store *store, int i)
 
 size_t linnet_store_bytes(const linnet_store *store)
 {
-    return store ? store->block_bytes : 0;
+    return store ? ln_store_bytes_for(store->model) : 0;
 }
 
 /* Index of a variable of exactly `bytes` bytes, or -1 with the error set. */

@@ -8,6 +8,9 @@
 linnet_store *ln_store_retain(linnet_store *store); /* released with linnet_store_free */
 const linnet_model *ln_store_model(const linnet_store *store);
 
+/* What linnet_store_create will take through its allocator for this model: linnet_store_bytes before there is one. */
+size_t ln_store_bytes_for(const linnet_model *model);
+
 void ln_store_lock(linnet_store *store, bool exclusive);
 void ln_store_unlock(linnet_store *store);
 

@@ -544,6 +544,8 @@ static linnet_status read_variables(reader *r, const ln_fb_table *root)
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_VARIABLES, 4);
     ln_variable *variables = ln_pool_array(r->pool, tables.count, sizeof *variables);
     const char **names = ln_pool_array(&r->temporary, tables.count, sizeof *names);
+    const uint64_t limit = (uint64_t)1 << 62; /* of their sum: a store adds them up */
+    uint64_t total = 0;
     linnet_status status;
     if (!variables || !names)
         return no_memory(r);
@@ -561,6 +563,12 @@ static linnet_status read_variables(reader *r, const ln_fb_table *root)
             return corrupt(r, v->name, "a variable has an unknown dimension; rank", v->tensor.rank);
         if (index != -1 && (status = get_segment(r, v->name, index, v->bytes, &v->tensor.data)))
             return status;
+        total += ln_round_up(v->bytes, LN_ALIGNMENT);
+        if (total > limit) {
+            ln_fail(r->error, LINNET_TOO_LARGE, "the variables together are too large");
+            ln_at_tensor(r->error, v->name);
+            return ln_expected(r->error, "at most 2^62 bytes"), LINNET_TOO_LARGE;
+        }
     }
     r->model->variables = variables;
     r->model->n_variables = (int32_t)tables.count;
