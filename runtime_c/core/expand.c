@@ -1,0 +1,203 @@
+/* expand.c - from the signature's function to the working graph: names bound, shapes bound, dead nodes left out.
+ * Calls become the nodes of the function they call, so every later pass sees one flat list. */
+#include "core/expand.h"
+
+#include <string.h>
+
+enum { MAX_DEPTH = 64 };
+
+/* Whether running the function changes a variable. Functions only name functions of a higher index, so this ends. */
+static bool assigns(const linnet_model *model, int64_t function) {
+    const ln_function *f = &model->functions[function];
+    for (int32_t i = 0; i < f->n_nodes; ++i)
+        if (ln_node_assigns(model, &f->nodes[i])) return true;
+    return false;
+}
+
+bool ln_node_assigns(const linnet_model *model, const ln_node *node) {
+    switch (node->op->id) {
+    case LN_OP_ASSIGN: return true;
+    case LN_OP_CALL: return assigns(model, ((const ln_call_attributes *)node->attributes)->callee);
+    case LN_OP_WHILE: return assigns(model, ((const ln_while_attributes *)node->attributes)->body_function);
+    case LN_OP_IF: {
+        const ln_if_attributes *a = node->attributes;
+        return assigns(model, a->then_function) || assigns(model, a->else_function);
+    }
+    default: return false;
+    }
+}
+
+/* Adds a work value for every value of the function; the first gets index *base. */
+static linnet_status add_values(ln_work *w, const ln_function *f, int32_t *base) {
+    *base = w->values.count;
+    for (int32_t i = 0; i < f->n_values; ++i) {
+        const ln_value *source = &f->values[i];
+        const int32_t at = ln_work_add_value(w, source->name, &source->tensor);
+        if (at < 0) return ln_work_no_memory(w);
+        ln_work_value *v = ln_value_at(w, at);
+        v->variable = source->variable;
+        if (v->variable >= 0) {
+            const ln_tensor *declared = &w->model->variables[v->variable].tensor;
+            v->tensor.dtype = declared->dtype;
+            v->tensor.rank = declared->rank;
+            memcpy(v->tensor.dims, declared->dims, sizeof v->tensor.dims);
+            if (v->tensor.quant == NULL) v->tensor.quant = declared->quant;
+            v->known = true;
+        } else if (source->tensor.data != NULL) {
+            v->tensor.data = v->host = source->tensor.data;
+            v->known = true;
+        }
+        if (v->known) ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+    }
+    return LINNET_OK;
+}
+
+/* Appends the function's needed nodes; needed: one flag per value of the function. */
+static linnet_status add_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed) {
+    bool *runs = ln_pool_array(&w->pool, f->n_nodes, sizeof *runs);
+    if (runs == NULL) return ln_work_no_memory(w);
+    for (int32_t i = f->n_nodes - 1; i >= 0; --i) {
+        const ln_node *node = &f->nodes[i];
+        runs[i] = ln_node_assigns(w->model, node);
+        for (int32_t o = 0; o < node->n_outputs; ++o)
+            if (node->outputs[o] >= 0 && needed[node->outputs[o]]) runs[i] = true;
+        for (int32_t k = 0; runs[i] && k < node->n_inputs; ++k)
+            if (node->inputs[k] >= 0) needed[node->inputs[k]] = true;
+    }
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        const ln_work_value *v = ln_value_at(w, base + f->inputs[i]);
+        if (w->depth == 0 && needed[f->inputs[i]] && !v->known) {
+            char text[96];
+            ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the shape of an input must be given before planning");
+            ln_at_tensor(w->error, v->name);
+            ln_expected(w->error, "a number for every dimension");
+            ln_got(w->error, "%s", ln_shape_text(v->tensor.dims, v->tensor.rank, text, sizeof text));
+            return ln_hint(w->error, "give the shape of this input in linnet_plan_config.shapes");
+        }
+    }
+    for (int32_t i = 0; i < f->n_nodes; ++i) {
+        if (!runs[i]) continue;
+        const ln_node *source = &f->nodes[i];
+        ln_work_node *node = ln_work_new_node(w, source->op, source->attributes, source->name, i, source->n_inputs,
+                                              source->n_outputs);
+        if (node == NULL) return ln_work_no_memory(w);
+        for (int32_t k = 0; k < source->n_inputs; ++k)
+            node->inputs[k] = source->inputs[k] < 0 ? -1 : base + source->inputs[k];
+        for (int32_t o = 0; o < source->n_outputs; ++o)
+            node->outputs[o] = source->outputs[o] < 0 ? -1 : base + source->outputs[o];
+        linnet_status status = ln_pass_infer(w, node);
+        if (status != LINNET_OK) {
+            if (w->error != NULL && w->error->op[0] == 0) ln_at_node(w->error, i, source->name);
+            return status;
+        }
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, int first_input) {
+    const ln_function *f = &w->model->functions[function];
+    if (w->depth >= MAX_DEPTH) return ln_fail(w->error, LINNET_UNSUPPORTED, "calls are nested deeper than %d", MAX_DEPTH);
+    if (f->n_inputs != node->n_inputs - first_input || f->n_outputs != node->n_outputs) {
+        ln_fail(w->error, LINNET_SHAPE_MISMATCH, "function %s is called with another number of operands", f->name);
+        ln_expected(w->error, "%d inputs, %d outputs", f->n_inputs, f->n_outputs);
+        return ln_got(w->error, "%d inputs, %d outputs", node->n_inputs - first_input, node->n_outputs);
+    }
+    int32_t base;
+    linnet_status status = add_values(w, f, &base);
+    bool *needed = ln_pool_array(&w->pool, f->n_values, sizeof *needed);
+    if (status != LINNET_OK || needed == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        const int32_t from = node->inputs[first_input + i];
+        if (from < 0) continue;
+        /* The parameter is the argument: an identity, which costs nothing later. */
+        ln_work_node *bind = ln_work_identity(w, node->name, from, base + f->inputs[i]);
+        if (bind == NULL) return ln_work_no_memory(w);
+        if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
+    }
+    for (int32_t o = 0; o < f->n_outputs; ++o) needed[f->outputs[o]] = node->outputs[o] >= 0;
+    ++w->depth;
+    status = add_nodes(w, f, base, needed);
+    --w->depth;
+    if (status != LINNET_OK) return status;
+    for (int32_t o = 0; o < f->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        ln_work_node *bind = ln_work_identity(w, node->name, base + f->outputs[o], node->outputs[o]);
+        if (bind == NULL) return ln_work_no_memory(w);
+        if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
+    }
+    return LINNET_OK;
+}
+
+static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const ln_function *f,
+                                const linnet_shape *shape) {
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        ln_work_value *v = ln_value_at(w, f->inputs[i]);
+        if (shape->input == NULL || (strcmp(shape->input, signature->inputs[i]) != 0 && strcmp(shape->input, v->name) != 0))
+            continue;
+        bool fits = shape->rank >= 0 && shape->rank <= LN_MAX_RANK && (v->tensor.rank < 0 || v->tensor.rank == shape->rank);
+        for (int d = 0; fits && d < shape->rank; ++d)
+            fits = shape->dims[d] >= 0 && (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d]);
+        if (!fits) {
+            char declared[96], given[96];
+            ln_fail(w->error, LINNET_WRONG_SHAPE, "the shape given for an input does not fit its declaration");
+            ln_at_tensor(w->error, shape->input);
+            ln_expected(w->error, "%s", ln_shape_text(v->tensor.dims, v->tensor.rank, declared, sizeof declared));
+            ln_got(w->error, "%s", ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank,
+                                                 given, sizeof given));
+            return ln_hint(w->error, "dimensions that the file declares cannot be changed");
+        }
+        v->tensor.rank = (int8_t)shape->rank;
+        for (int d = 0; d < shape->rank; ++d) v->tensor.dims[d] = shape->dims[d];
+        return LINNET_OK;
+    }
+    ln_fail(w->error, LINNET_UNKNOWN_NAME, "a shape is given for an input that the signature has not");
+    ln_at_tensor(w->error, shape->input ? shape->input : "");
+    return ln_expected(w->error, "an input of signature %s", signature->name);
+}
+
+static int32_t find_fetch(const ln_signature *signature, const ln_function *f, const char *name) {
+    for (int32_t i = 0; i < f->n_outputs; ++i)
+        if (strcmp(signature->outputs[i], name) == 0) return f->outputs[i];
+    for (int32_t i = 0; i < f->n_values; ++i)
+        if (strcmp(f->values[i].name, name) == 0) return i;
+    return -1;
+}
+
+linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config) {
+    const ln_function *f = &w->model->functions[signature->function];
+    int32_t base; /* 0: values of the signature's function keep their index */
+    linnet_status status = add_values(w, f, &base);
+    if (status != LINNET_OK) return status;
+    bool *needed = ln_pool_array(&w->pool, f->n_values, sizeof *needed);
+    if (needed == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < f->n_inputs; ++i) ln_value_at(w, f->inputs[i])->input = i;
+    for (int32_t i = 0; i < config->shape_count; ++i)
+        if ((status = bind_shape(w, signature, f, &config->shapes[i])) != LINNET_OK) return status;
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        ln_work_value *v = ln_value_at(w, f->inputs[i]);
+        uint64_t bytes;
+        if (v->tensor.rank < 0 || ln_count(&v->tensor) < 0) continue;
+        if (!ln_bytes(&v->tensor, &bytes)) {
+            ln_fail(w->error, LINNET_TOO_LARGE, "an input of this shape is too large");
+            ln_at_tensor(w->error, v->name);
+            return LINNET_TOO_LARGE;
+        }
+        ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+        v->known = true;
+    }
+    w->n_fetches = config->fetches != NULL ? config->fetch_count : f->n_outputs;
+    w->fetches = ln_pool_array(&w->pool, w->n_fetches, sizeof *w->fetches);
+    if (w->fetches == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->n_fetches; ++i) {
+        const char *name = config->fetches != NULL ? config->fetches[i] : NULL;
+        w->fetches[i] = config->fetches == NULL ? f->outputs[i] : name != NULL ? find_fetch(signature, f, name) : -1;
+        if (w->fetches[i] < 0) {
+            ln_fail(w->error, LINNET_UNKNOWN_NAME, "there is no tensor of the name that is fetched");
+            ln_at_tensor(w->error, name ? name : "");
+            ln_expected(w->error, "an output of signature %s, or a tensor of its function", signature->name);
+            return LINNET_UNKNOWN_NAME;
+        }
+        needed[w->fetches[i]] = true;
+    }
+    return add_nodes(w, f, base, needed);
+}

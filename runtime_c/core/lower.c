@@ -1,0 +1,181 @@
+/* lower.c - from nodes to steps: calls filled in, kernels chosen and configured, operands placed.
+ * The only place where a plan asks kernels anything, besides the fusion pass that asks whether one takes an epilogue. */
+#include "core/program.h"
+
+#include "core/map.h"
+
+#include <stdio.h>
+#include <string.h>
+
+linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call) {
+    memset(call, 0, sizeof *call);
+    const int n_in = node->n_inputs + node->n_extra;
+    ln_tensor *tensors = ln_pool_array(pool, (int64_t)n_in + node->n_outputs + 1, sizeof *tensors);
+    if (tensors == NULL) return ln_work_no_memory(w);
+    for (int i = 0; i < n_in; ++i)
+        if (node->inputs[i] >= 0) tensors[i] = ln_value_at(w, node->inputs[i])->tensor;
+    for (int o = 0; o < node->n_outputs; ++o)
+        if (node->outputs[o] >= 0) tensors[n_in + o] = ln_value_at(w, node->outputs[o])->tensor;
+    call->op = node->op;
+    call->attributes = node->attributes;
+    call->n_inputs = node->n_inputs;
+    call->n_outputs = node->n_outputs;
+    call->inputs = tensors;
+    call->outputs = call->inner = tensors + n_in;
+    call->n_extra = node->n_extra;
+    call->isa = w->isa;
+    call->threads = w->threads;
+    call->phases = 1;
+    call->work[0] = call->work[1] = call->grain = 1;
+    call->plan = pool;
+    if (node->map != NULL) {
+        ln_epilogue *e = ln_pool_alloc(pool, sizeof *e);
+        if (e == NULL) return ln_work_no_memory(w);
+        tensors[n_in + node->n_outputs] = ln_value_at(w, node->inner)->tensor;
+        call->inner = tensors + n_in + node->n_outputs;
+        e->map = node->map->attributes;
+        e->tile_input = node->tile_input;
+        e->n_inputs = node->map->n_inputs;
+        for (int i = 0, extra = 0; i < e->n_inputs; ++i) e->operand[i] = i == node->tile_input ? -1 : extra++;
+        call->epilogue = e;
+        const linnet_status status = ln_epilogue_prepare(e, call);
+        if (status != LINNET_OK) return ln_fail(w->error, status, "cannot prepare the epilogue of %s", node->name);
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call) {
+    return ln_choose_kernel(call, w->isa, w->reference);
+}
+
+ln_operand ln_lower_operand(const ln_work *w, int32_t value) {
+    ln_operand operand = {0};
+    if (value < 0) return operand;
+    const ln_work_value *v = ln_value_at(w, value);
+    if (v->host != NULL && v->device == 0) {
+        operand.region = LN_REGION_HOST;
+        operand.pointer = v->host;
+        return operand;
+    }
+    if (v->buffer < 0) return operand; /* an optional output that nobody reads */
+    const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+    operand.region = b->kind;
+    operand.device = b->device;
+    operand.offset = (uint64_t)v->offset;
+    if (b->kind == LN_REGION_VARIABLE || b->kind == LN_REGION_IMPORT)
+        operand.index = (int32_t)b->offset; /* which one: these have no place of their own here */
+    else
+        operand.offset += b->offset;
+    return operand;
+}
+
+static uint64_t bytes_of(const ln_tensor *t) {
+    uint64_t bytes = 0;
+    return t->dtype != LINNET_NONE && ln_bytes(t, &bytes) ? bytes : 0;
+}
+
+static int threads_for(const ln_call *call, int phase) {
+    int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);
+    if (n > call->work[phase]) n = call->work[phase];
+    return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
+}
+
+static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
+    ln_call *call = &step->call;
+    step->kernel = ln_lower_kernel(w, call);
+    linnet_status status;
+    if (step->kernel == NULL) {
+        status = ln_no_kernel(call, w->error);
+        ln_at_node(w->error, node->index, node->name);
+        return status;
+    }
+    if (step->kernel->configure != NULL && (status = step->kernel->configure(call)) != LINNET_OK) {
+        ln_fail(w->error, status, "kernel %s cannot be prepared: %s", step->kernel->name, linnet_status_name(status));
+        ln_at_node(w->error, node->index, node->name);
+        return status;
+    }
+    for (int phase = 0; phase < call->phases; ++phase) {
+        step->threads[phase] = threads_for(call, phase);
+        if (step->threads[phase] > 1) program->parallel = true;
+    }
+    step->packed_offset = program->packed_bytes;
+    program->packed_bytes += ln_round_up(call->packed_bytes, LN_ALIGNMENT);
+    if (call->scratch_bytes > program->scratch_shared) program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
+    if (call->scratch_thread > program->scratch_thread) program->scratch_thread = ln_round_up(call->scratch_thread, LN_ALIGNMENT);
+    return LINNET_OK;
+}
+
+static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
+    const int n_in = node->n_inputs + node->n_extra;
+    linnet_status status = ln_lower_call(w, node, &program->pool, &step->call);
+    if (status != LINNET_OK) return status;
+    ln_operand *operands = ln_pool_array(&program->pool, (int64_t)n_in + node->n_outputs, sizeof *operands);
+    if (operands == NULL) return ln_work_no_memory(w);
+    step->inputs = operands;
+    step->outputs = operands + n_in;
+    step->name = node->name;
+    step->index = node->index;
+    step->fused = node->map != NULL ? node->map->name : "";
+    step->dims_slot = -1;
+    step->threads[0] = step->threads[1] = 1;
+    for (int i = 0; i < n_in + node->n_outputs; ++i) {
+        const int32_t value = i < n_in ? node->inputs[i] : node->outputs[i - n_in];
+        operands[i] = ln_lower_operand(w, value);
+        if (operands[i].region == LN_REGION_VARIABLE) program->reads_variables = true;
+        if (value >= 0 && operands[i].region != LN_REGION_NONE) step->bytes += bytes_of(&ln_value_at(w, value)->tensor);
+    }
+    if (node->op == NULL) { /* transfer */
+        step->bytes /= 2;
+        step->kind = node->device != 0 ? LN_STEP_UPLOAD : LN_STEP_DOWNLOAD;
+        step->device = node->device != 0 ? node->device : ln_value_at(w, node->inputs[0])->device;
+        return LINNET_OK;
+    }
+    if (node->device != 0) {
+        step->kind = LN_STEP_DEVICE;
+        step->device = node->device;
+        return LINNET_OK;
+    }
+    step->kind = LN_STEP_KERNEL;
+    if (node->op->flags & LN_OP_DATA_DEPENDENT) {
+        step->dims_slot = program->n_dims;
+        program->n_dims += node->n_outputs;
+    }
+    return configure(w, program, step, node);
+}
+
+linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
+    int32_t steps = 0, commits = 0;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        if (ln_is_assign(node))
+            ++commits;
+        else
+            ++steps;
+    }
+    program->steps = ln_pool_array(&program->pool, steps, sizeof *program->steps);
+    program->commits = ln_pool_array(&program->pool, commits, sizeof *program->commits);
+    if (program->steps == NULL || program->commits == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        if (node->state != LN_NODE_READY) continue;
+        if (ln_is_assign(node)) {
+            /* The new value was computed into memory of its own; it is copied over when nothing can fail any more. */
+            const ln_work_value *variable = ln_value_at(w, node->inputs[0]), *value = ln_value_at(w, node->inputs[1]);
+            ln_port *commit = &program->commits[program->n_commits++];
+            commit->value = node->inputs[1];
+            commit->index = variable->variable;
+            commit->name = variable->name;
+            commit->operand = ln_lower_operand(w, node->inputs[1]);
+            commit->tensor = value->tensor;
+            commit->bytes = bytes_of(&value->tensor);
+            commit->dims_slot = -1;
+            program->writes_variables = true;
+            continue;
+        }
+        const linnet_status status = lower(w, program, node, &program->steps[program->n_steps]);
+        if (status != LINNET_OK) return status;
+        ++program->n_steps;
+    }
+    return LINNET_OK;
+}

@@ -1,0 +1,37 @@
+/* plan.h - the plan object: a program for the first segment, and what planning later segments needs.
+ * Immutable once made, but for packed weights, which the first session fills under `lock`. */
+#ifndef LN_PLAN_H
+#define LN_PLAN_H
+
+#include "core/program.h"
+#include "linnet_ext.h"
+
+typedef struct ln_plan_output {
+    const char *name;
+    ln_tensor tensor; /* dims -1 where they depend on data */
+} ln_plan_output;
+
+struct linnet_plan {
+    ln_references references;
+    ln_memory memory;
+    ln_lock lock;
+    ln_pool pool;
+    linnet_model *model;
+    const ln_signature *signature;
+    ln_program program;
+    const linnet_device **devices;
+    int32_t n_devices, n_outputs;
+    ln_plan_output *outputs;
+    int threads, isa;
+    bool reference, reads_variables, writes_variables;
+    uint64_t max_bytes;
+    linnet_plan_info info;
+};
+
+linnet_plan *ln_plan_retain(linnet_plan *plan);
+/* TOO_LARGE when bytes exceed the plan's bound. */
+linnet_status ln_plan_check_bound(const linnet_plan *plan, uint64_t bytes, linnet_error *error);
+void ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
+void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info);
+
+#endif

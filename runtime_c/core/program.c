@@ -1,0 +1,229 @@
+/* program.c - from an inferred graph to a program: the passes in order, memory placed, ports and blobs collected.
+ * Used for the plan itself and for every later segment. */
+#include "core/program.h"
+
+#include "core/planner.h"
+
+#include <string.h>
+
+enum { NEVER = INT32_MAX };
+
+void ln_program_free(ln_program *program) {
+    if (program->memory == NULL) return;
+    if (program->rest != NULL) ln_work_free(program->rest);
+    ln_memory_free(program->memory, program->packed, program->packed_bytes);
+    for (int32_t i = 0; i < program->n_blobs; ++i)
+        ln_memory_free(program->memory, program->blobs[i].data, program->blobs[i].size);
+    ln_pool_free(&program->pool);
+    memset(program, 0, sizeof *program);
+}
+
+uint64_t ln_program_scratch(const ln_program *program, int threads) {
+    return program->scratch_shared + program->scratch_thread * (uint64_t)threads;
+}
+
+linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
+    if (program->packed != NULL || program->packed_bytes == 0) return LINNET_OK;
+    program->packed = ln_memory_alloc(program->memory, program->packed_bytes);
+    if (program->packed == NULL) {
+        ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for packed weights");
+        ln_expected(error, "%llu bytes", (unsigned long long)program->packed_bytes);
+        return LINNET_OUT_OF_MEMORY;
+    }
+    for (int32_t i = 0; i < program->n_steps; ++i) {
+        const ln_step *step = &program->steps[i];
+        if (step->kind == LN_STEP_KERNEL && step->kernel->pack != NULL && step->call.packed_bytes > 0)
+            step->kernel->pack(&step->call, (char *)program->packed + step->packed_offset);
+    }
+    return LINNET_OK;
+}
+
+/* Offsets of all buffers: the arena of each device by the planner, the rest one after the other. */
+static linnet_status place_memory(ln_work *w, ln_program *program) {
+    const int32_t n = w->buffers.count;
+    ln_lifetime *lifetimes = ln_pool_array(&w->pool, n, sizeof *lifetimes);
+    int32_t *owner = ln_pool_array(&w->pool, n, sizeof *owner);
+    if (lifetimes == NULL || owner == NULL) return ln_work_no_memory(w);
+    for (int device = 0; device <= w->n_devices; ++device) {
+        int count = 0;
+        ln_device_memory *memory = &program->devices[device];
+        for (int32_t i = 0; i < n; ++i) {
+            ln_work_buffer *b = ln_buffer_at(w, i);
+            if (b->device != device) continue;
+            if (b->kind == LN_REGION_IO) {
+                b->offset = program->io;
+                program->io += ln_round_up(b->size, LN_ALIGNMENT);
+            } else if (b->kind == LN_REGION_RESIDENT) {
+                b->offset = memory->residents_bytes;
+                memory->residents_bytes += ln_round_up(b->size, LN_ALIGNMENT);
+                ++memory->n_residents;
+            } else if (b->kind == LN_REGION_ARENA) {
+                const int32_t last = b->last == NEVER ? w->nodes.count : b->last;
+                lifetimes[count] = (ln_lifetime){.size = b->size, .first = b->first, .last = last};
+                owner[count++] = i;
+            }
+        }
+        ln_memory_plan plan;
+        const linnet_status status = ln_plan_memory(w->memory, lifetimes, count, &plan, w->error);
+        if (status != LINNET_OK) return status;
+        for (int i = 0; i < count; ++i) ln_buffer_at(w, owner[i])->offset = lifetimes[i].offset;
+        memory->arena = plan.reached;
+        if (device == 0) {
+            program->arena = plan.reached;
+            program->lower_bound = plan.lower_bound;
+            program->naive = plan.naive;
+        }
+        memory->residents = ln_pool_array(&program->pool, memory->n_residents, sizeof *memory->residents);
+        if (memory->residents == NULL) return ln_work_no_memory(w);
+        int32_t next = 0;
+        for (int32_t i = 0; i < w->values.count; ++i) {
+            const ln_work_value *v = ln_value_at(w, i);
+            if (v->device != device || v->buffer < 0 || ln_buffer_at(w, v->buffer)->kind != LN_REGION_RESIDENT) continue;
+            const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
+            memory->residents[next++] = (ln_resident){.host = v->host, .size = b->size, .offset = b->offset};
+        }
+    }
+    return LINNET_OK;
+}
+
+static void fill_port(const ln_work *w, ln_port *port, int32_t value, int32_t index, const char *name) {
+    const ln_work_value *v = ln_value_at(w, value);
+    uint64_t bytes;
+    port->value = value;
+    port->index = index;
+    port->name = name;
+    port->operand = ln_lower_operand(w, value);
+    port->tensor = v->tensor;
+    port->tensor.data = NULL;
+    port->bytes = ln_bytes(&v->tensor, &bytes) ? bytes : 0;
+    port->dims_slot = -1;
+    port->wanted = v->wanted;
+}
+
+/* The slot of the true dims, when the value's dims are only bounds. */
+static void find_slot(const ln_work *w, ln_program *program, ln_port *port) {
+    if (!ln_value_at(w, port->value)->bounded) return;
+    for (int32_t i = 0; i < program->n_steps; ++i) {
+        const ln_step *step = &program->steps[i];
+        if (step->dims_slot < 0) continue;
+        for (int o = 0; o < step->call.n_outputs; ++o)
+            if (step->outputs[o].region == port->operand.region && step->outputs[o].offset == port->operand.offset)
+                port->dims_slot = step->dims_slot + o;
+    }
+}
+
+static linnet_status collect_ports(ln_work *w, ln_program *program) {
+    int32_t exports = 0, inputs = 0, outputs = 0;
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (v->exported && (v->known || v->bounded) && v->buffer >= 0) ++exports;
+        if (v->input >= 0 && v->buffer >= 0 && !v->imported) ++inputs;
+    }
+    for (int32_t i = 0; i < w->n_fetches; ++i)
+        if (w->fetches[i] >= 0 && (ln_value_at(w, w->fetches[i])->known || ln_value_at(w, w->fetches[i])->bounded)) ++outputs;
+    program->exports = ln_pool_array(&program->pool, exports, sizeof *program->exports);
+    program->inputs = ln_pool_array(&program->pool, inputs, sizeof *program->inputs);
+    program->outputs = ln_pool_array(&program->pool, outputs, sizeof *program->outputs);
+    if (program->exports == NULL || program->inputs == NULL || program->outputs == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (v->exported && (v->known || v->bounded) && v->buffer >= 0) {
+            ln_port *port = &program->exports[program->n_exports++];
+            fill_port(w, port, i, -1, v->name);
+            find_slot(w, program, port);
+        }
+        if (v->input < 0 || v->buffer < 0 || v->imported) continue;
+        int32_t at = program->n_inputs++; /* in the order of the signature */
+        for (; at > 0 && program->inputs[at - 1].index > v->input; --at) program->inputs[at] = program->inputs[at - 1];
+        memset(&program->inputs[at], 0, sizeof *program->inputs);
+        fill_port(w, &program->inputs[at], i, v->input, v->name);
+    }
+    for (int32_t i = 0; i < w->n_fetches; ++i) {
+        if (w->fetches[i] < 0) continue;
+        const ln_work_value *v = ln_value_at(w, w->fetches[i]);
+        if (!v->known && !v->bounded) continue;
+        ln_port *port = &program->outputs[program->n_outputs++];
+        fill_port(w, port, w->fetches[i], i, v->name);
+        find_slot(w, program, port);
+    }
+    return LINNET_OK;
+}
+
+static bool inside(const ln_blob *blob, const void *pointer) {
+    return pointer != NULL && (const char *)pointer >= (const char *)blob->data &&
+           (const char *)pointer < (const char *)blob->data + (blob->size ? blob->size : 1);
+}
+
+static bool blob_needed(const ln_work *w, const ln_program *program, const ln_blob *blob) {
+    for (int32_t i = 0; i < program->n_steps; ++i) {
+        const ln_step *step = &program->steps[i];
+        for (int k = 0; k < step->call.n_inputs + step->call.n_extra; ++k)
+            if (inside(blob, step->inputs[k].pointer) || inside(blob, step->call.inputs[k].data)) return true;
+    }
+    for (int32_t i = 0; i < program->n_outputs; ++i)
+        if (inside(blob, program->outputs[i].operand.pointer)) return true;
+    for (int32_t i = 0; i < program->n_commits; ++i)
+        if (inside(blob, program->commits[i].operand.pointer)) return true;
+    for (int d = 0; d <= program->n_devices; ++d)
+        for (int32_t i = 0; i < program->devices[d].n_residents; ++i)
+            if (inside(blob, program->devices[d].residents[i].host)) return true;
+    for (int32_t i = 0; program->rest != NULL && i < w->values.count; ++i)
+        if (ln_value_at(w, i)->exported && inside(blob, ln_value_at(w, i)->host)) return true;
+    return false;
+}
+
+/* Folded values that steps still read become the program's; the others go with the working graph. */
+static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
+    int32_t kept = 0;
+    for (int32_t i = 0; i < w->blobs.count; ++i) {
+        ln_blob *blob = (ln_blob *)w->blobs.items + i;
+        blob->kept = blob_needed(w, program, blob);
+        if (blob->kept) ++kept;
+    }
+    program->blobs = ln_pool_array(&program->pool, kept, sizeof *program->blobs);
+    if (program->blobs == NULL) {
+        for (int32_t i = 0; i < w->blobs.count; ++i) ((ln_blob *)w->blobs.items + i)->kept = false;
+        return ln_work_no_memory(w);
+    }
+    for (int32_t i = 0; i < w->blobs.count; ++i) {
+        const ln_blob *blob = (ln_blob *)w->blobs.items + i;
+        if (!blob->kept) continue;
+        program->blobs[program->n_blobs++] = *blob;
+        program->constants += ln_round_up(blob->size ? blob->size : 1, LN_ALIGNMENT);
+    }
+    return LINNET_OK;
+}
+
+/* What waits, with the fetches that this program gives crossed out. */
+static linnet_status keep_rest(ln_work *w, ln_program *program) {
+    if (w->waiting == 0) return LINNET_OK;
+    program->rest = ln_pool_alloc(&program->pool, sizeof *program->rest);
+    if (program->rest == NULL) return ln_work_no_memory(w);
+    const linnet_status status = ln_work_snapshot(w, program->rest, program->memory);
+    for (int32_t i = 0; status == LINNET_OK && i < w->n_fetches; ++i) {
+        const ln_work_value *v = w->fetches[i] >= 0 ? ln_value_at(w, w->fetches[i]) : NULL;
+        if (v != NULL && (v->known || v->bounded)) program->rest->fetches[i] = -1;
+    }
+    return status;
+}
+
+linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *program) {
+    memset(program, 0, sizeof *program);
+    program->memory = memory;
+    program->n_devices = w->n_devices;
+    ln_pool_init(&program->pool, memory);
+    program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);
+    linnet_status status = program->devices == NULL ? ln_work_no_memory(w) : ln_work_sweep(w);
+    if (status == LINNET_OK) status = keep_rest(w, program);
+    if (status == LINNET_OK) status = ln_pass_devices(w);
+    if (status == LINNET_OK) status = ln_pass_layout(w);
+    if (status == LINNET_OK && !w->reference) status = ln_pass_storage(w);
+    if (status == LINNET_OK && !w->reference) status = ln_pass_fuse(w);
+    if (status == LINNET_OK) status = ln_pass_alias(w);
+    if (status == LINNET_OK) status = place_memory(w, program);
+    if (status == LINNET_OK) status = ln_lower_steps(w, program);
+    if (status == LINNET_OK) status = collect_ports(w, program);
+    if (status == LINNET_OK) status = adopt_blobs(w, program);
+    if (status != LINNET_OK) ln_program_free(program);
+    return status;
+}

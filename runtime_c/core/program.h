@@ -1,0 +1,100 @@
+/* program.h - a planned segment: steps with kernels chosen, operands placed, every byte known. What a session runs.
+ * Immutable after ln_program_build, except `packed`, which the first session fills under the plan's lock. */
+#ifndef LN_PROGRAM_H
+#define LN_PROGRAM_H
+
+#include "core/work.h"
+
+enum ln_region {
+    LN_REGION_NONE = 0, /* absent operand */
+    LN_REGION_HOST,     /* constant: `pointer`, in the file or a folded blob */
+    LN_REGION_VARIABLE, /* index: variable; read where the store has it */
+    LN_REGION_IO,       /* offset in the session's input and output buffers */
+    LN_REGION_ARENA,    /* offset in the arena of the device */
+    LN_REGION_IMPORT,   /* index: value that an earlier segment made (or an input) */
+    LN_REGION_RESIDENT  /* offset in the device's copy of constants, uploaded when the session is made */
+};
+
+typedef struct ln_operand {
+    uint8_t region;
+    uint8_t device; /* 0: CPU */
+    int32_t index;
+    uint64_t offset;
+    const void *pointer;
+} ln_operand;
+
+enum ln_step_kind { LN_STEP_KERNEL, LN_STEP_UPLOAD, LN_STEP_DOWNLOAD, LN_STEP_DEVICE };
+
+typedef struct ln_step {
+    uint8_t kind;
+    uint8_t device;
+    const ln_kernel *kernel;
+    ln_call call;             /* device and transfer steps too: op (NULL for transfers), attributes, tensors */
+    const ln_operand *inputs; /* call.n_inputs + call.n_extra */
+    const ln_operand *outputs;
+    uint64_t packed_offset;
+    int32_t threads[2];       /* per phase */
+    int32_t dims_slot;        /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
+    int32_t index;            /* of the node in its function */
+    const char *name;
+    const char *fused;
+    uint64_t bytes;           /* read and written; of a transfer: moved */
+} ln_step;
+
+/* A tensor that leaves or enters the program. */
+typedef struct ln_port {
+    int32_t value;     /* in the working graph, the same in all segments */
+    int32_t index;     /* outputs: number of the fetch; inputs: of the function's input; commits: variable */
+    const char *name;
+    ln_operand operand;
+    ln_tensor tensor;
+    uint64_t bytes;
+    int32_t dims_slot; /* -1: dims are exact */
+    bool wanted;       /* exports: the next segment's shapes depend on the value */
+} ln_port;
+
+typedef struct ln_resident {
+    const void *host;
+    uint64_t size, offset;
+} ln_resident;
+
+/* Memory on one device; entry 0 is the CPU. */
+typedef struct ln_device_memory {
+    uint64_t arena, residents_bytes;
+    ln_resident *residents;
+    int32_t n_residents;
+} ln_device_memory;
+
+typedef struct ln_program {
+    ln_memory *memory;
+    ln_pool pool;
+    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs;
+    ln_step *steps;
+    ln_port *inputs, *outputs, *exports, *commits;
+    ln_blob *blobs;
+    ln_device_memory *devices; /* n_devices + 1 */
+    int32_t n_devices;
+    uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
+    uint64_t lower_bound, naive;
+    void *packed;
+    bool reads_variables, writes_variables, parallel;
+    ln_work *rest; /* what waits for data; NULL: nothing */
+} ln_program;
+
+/* Runs the passes from the layout on over an inferred graph and builds the program. Everything persistent comes from
+ * `memory`. On an error the program is freed. */
+linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *out);
+void ln_program_free(ln_program *program);
+/* Fills `packed`. OUT_OF_MEMORY. */
+linnet_status ln_program_pack(ln_program *program, linnet_error *error);
+/* Bytes of scratch behind the arena: shared, then one part per thread. */
+uint64_t ln_program_scratch(const ln_program *program, int threads);
+
+/* lower.c: the call of a node, in `pool`. */
+linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);
+const ln_kernel *ln_lower_kernel(const ln_work *w, const ln_call *call);
+ln_operand ln_lower_operand(const ln_work *w, int32_t value);
+/* lower.c: steps of all ready nodes. */
+linnet_status ln_lower_steps(ln_work *w, ln_program *program);
+
+#endif

@@ -1,0 +1,110 @@
+/* run.c - linnet_run: a loop over steps. No allocation, no lookup, no branch on element types.
+ * Steps with too little work stay on the calling thread; the others are cut statically. */
+#include "core/session.h"
+
+#include "core/store.h"
+
+#include <string.h>
+
+typedef struct part {
+    const ln_bound *bound;
+    int phase, count;
+    atomic_int status;
+} part;
+
+static void run_part(void *argument, int index) {
+    part *p = argument;
+    const ln_step *step = p->bound->step;
+    const int64_t work = step->call.work[p->phase], each = work / p->count, rest = work % p->count;
+    const int64_t begin = index * each + ln_min(index, rest), end = begin + each + (index < rest);
+    const linnet_status status = step->kernel->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
+    if (status != LINNET_OK) atomic_store(&p->status, (int)status);
+}
+
+static linnet_status run_parallel(linnet_session *s, const ln_bound *bound, int phase, int count) {
+    part p = {.bound = bound, .phase = phase, .count = count};
+    if (s->parallel_for != NULL)
+        s->parallel_for(s->parallel_context, run_part, &p, count);
+    else
+        ln_threads_run(s->threads, run_part, &p, count);
+    return (linnet_status)atomic_load(&p.status);
+}
+
+static linnet_status fail(linnet_session *s, const ln_bound *bound, linnet_status status, linnet_error *error) {
+    ln_run_error_fail(&s->run_error, status, error);
+    ln_at_node(error, bound->step->index, bound->step->name);
+    return status;
+}
+
+static inline linnet_status run_step(linnet_session *s, const ln_bound *bound, linnet_error *error) {
+    const ln_step *step = bound->step;
+    if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, bound, error);
+    for (int phase = 0; phase < step->call.phases; ++phase) {
+        const linnet_status status =
+            step->threads[phase] == 1
+                ? step->kernel->run(&step->call, &bound->buffers, phase, 0, step->call.work[phase], 0)
+                : run_parallel(s, bound, phase, step->threads[phase]);
+        if (status != LINNET_OK) return fail(s, bound, status, error);
+    }
+    return LINNET_OK;
+}
+
+static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    for (int32_t i = 0; i < instance->program->n_steps; ++i) {
+        const uint64_t start = ln_now_ns();
+        const linnet_status status = run_step(s, &instance->steps[i], error);
+        if (status != LINNET_OK) return status;
+        instance->trace[i].total_ns += ln_now_ns() - start;
+        ++instance->trace[i].runs;
+        if (s->count_special) ln_count_special(&instance->steps[i], &instance->trace[i]);
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_error *error) {
+    const ln_program *p = instance->program;
+    if (p->n_dims > 0) /* kernels overwrite bounds with true dims: set the bounds again */
+        for (int32_t i = 0; i < p->n_steps; ++i)
+            for (int o = 0; p->steps[i].dims_slot >= 0 && o < p->steps[i].call.n_outputs; ++o)
+                memcpy(instance->dims + (size_t)(p->steps[i].dims_slot + o) * LN_MAX_RANK, p->steps[i].call.outputs[o].dims,
+                       LN_MAX_RANK * sizeof(int64_t));
+    if (s->trace || s->count_special) return run_traced(s, instance, error);
+    const ln_bound *bound = instance->steps, *end = bound + p->n_steps;
+    for (; bound < end; ++bound) {
+        const linnet_status status = run_step(s, bound, error);
+        if (status != LINNET_OK) return status;
+    }
+    return LINNET_OK;
+}
+
+/* New values of variables, from every segment of the chain, oldest first. Nothing here can fail. */
+static void commit(linnet_session *s, const ln_instance *instance) {
+    if (instance->parent != NULL) commit(s, instance->parent);
+    for (int32_t i = 0; i < instance->program->n_commits; ++i) {
+        const ln_port *port = &instance->program->commits[i];
+        memcpy(ln_store_data(s->store, port->index), ln_instance_pointer(s, instance, &port->operand), port->bytes);
+        ln_store_bump(s->store, port->index);
+    }
+}
+
+linnet_status linnet_run(linnet_session *s, linnet_error *error) {
+    if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_run: session is NULL");
+    atomic_store_explicit(&s->run_error.raised, 0, memory_order_relaxed);
+    if (s->locks) ln_store_lock(s->store, s->exclusive);
+    if (s->threads != NULL) ln_threads_begin(s->threads);
+    ln_instance *instance = &s->root;
+    ++s->run_count;
+    linnet_status status = ln_run_steps(s, instance, error);
+    if (instance->program->rest != NULL || instance->program->n_dims > 0) {
+        if (status == LINNET_OK) ln_instance_publish(s, instance);
+        while (status == LINNET_OK && instance->program->rest != NULL) {
+            status = ln_segment_next(s, instance, &instance, error);
+            if (status == LINNET_OK) status = ln_run_steps(s, instance, error);
+            if (status == LINNET_OK) ln_instance_publish(s, instance);
+        }
+    }
+    if (status == LINNET_OK && s->exclusive) commit(s, instance);
+    if (s->threads != NULL) ln_threads_end(s->threads);
+    if (s->locks) ln_store_unlock(s->store);
+    return status;
+}

@@ -1,0 +1,169 @@
+/* segment.c - segments whose shapes depend on data: planned while running, kept by shape in a bounded cache.
+ * The cache is a tree: an instance's children are the continuations that have been met, each known by its key. */
+#include "core/session.h"
+
+#include <string.h>
+
+enum { MOST_CHILDREN = 8 }; /* continuations kept of one instance; the least recently run goes first */
+
+static const int64_t *true_dims(const ln_instance *instance, const ln_port *port) {
+    return port->dims_slot >= 0 ? instance->dims + (size_t)port->dims_slot * LN_MAX_RANK : port->tensor.dims;
+}
+
+static uint64_t true_bytes(const ln_instance *instance, const ln_port *port) {
+    ln_tensor t = port->tensor;
+    uint64_t bytes;
+    memcpy(t.dims, true_dims(instance, port), sizeof t.dims);
+    return ln_bytes(&t, &bytes) ? bytes : 0;
+}
+
+/* The key of what has just been computed; words NULL only measures. */
+static int32_t write_key(const linnet_session *s, const ln_instance *instance, int64_t *words) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < instance->program->n_exports; ++i) {
+        const ln_port *port = &instance->program->exports[i];
+        if (port->dims_slot >= 0)
+            for (int d = 0; d < port->tensor.rank; ++d, ++n)
+                if (words != NULL) words[n] = true_dims(instance, port)[d];
+        if (!port->wanted) continue;
+        const uint64_t bytes = true_bytes(instance, port);
+        if (words != NULL && bytes > 0) {
+            words[n + (int32_t)((bytes + 7) / 8) - 1] = 0; /* padding of the last word */
+            memcpy(words + n, ln_instance_pointer(s, instance, &port->operand), bytes);
+        }
+        n += (int32_t)((bytes + 7) / 8);
+    }
+    return n;
+}
+
+static void free_instance(linnet_session *s, ln_instance *instance) {
+    ln_segments_free(s, instance);
+    const size_t before = s->memory.bytes;
+    if (instance->program != NULL) ln_instance_unbind(s, instance);
+    ln_program_free(&instance->own);
+    ln_memory_free(&s->memory, instance->memory, instance->memory_size);
+    ln_memory_free(&s->memory, instance->key.words, (size_t)instance->key.count * sizeof(int64_t));
+    ln_memory_free(&s->memory, instance->block, instance->block_size);
+    ln_memory_free(&s->memory, instance, sizeof *instance);
+    s->segment_bytes -= ln_min((int64_t)s->segment_bytes, (int64_t)(before - s->memory.bytes));
+}
+
+void ln_segments_free(linnet_session *s, ln_instance *instance) {
+    while (instance->children != NULL) {
+        ln_instance *child = instance->children;
+        instance->children = child->sibling;
+        free_instance(s, child);
+    }
+}
+
+static bool drop_oldest(linnet_session *s, ln_instance *parent, int keep) {
+    ln_instance **oldest = NULL;
+    int count = 0;
+    for (ln_instance **at = &parent->children; *at != NULL; at = &(*at)->sibling, ++count)
+        if (oldest == NULL || (*at)->last_run < (*oldest)->last_run) oldest = at;
+    if (oldest == NULL || count <= keep) return false;
+    ln_instance *gone = *oldest;
+    *oldest = gone->sibling;
+    free_instance(s, gone);
+    return true;
+}
+
+/* The waiting graph with everything that is known now. */
+static linnet_status resume(linnet_session *s, const ln_instance *parent, ln_work *w, ln_memory *temporary, linnet_error *error) {
+    linnet_status status = ln_work_snapshot(parent->program->rest, w, temporary);
+    w->persistent = &s->memory;
+    w->error = error;
+    for (int32_t i = 0; status == LINNET_OK && i < w->values.count; ++i) ln_value_at(w, i)->wanted = false;
+    for (int32_t i = 0; status == LINNET_OK && i < parent->program->n_exports; ++i) {
+        const ln_port *port = &parent->program->exports[i];
+        ln_work_value *v = ln_value_at(w, port->value);
+        memcpy(v->tensor.dims, true_dims(parent, port), sizeof v->tensor.dims);
+        ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+        v->known = true;
+        v->bounded = false;
+        v->imported = port->operand.region != LN_REGION_VARIABLE;
+        if (!port->wanted) continue;
+        ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
+        if (blob == NULL) return ln_work_no_memory(w);
+        blob->size = true_bytes(parent, port);
+        if ((blob->data = ln_memory_alloc(&s->memory, blob->size)) == NULL) {
+            --w->blobs.count;
+            return ln_work_no_memory(w);
+        }
+        memcpy(blob->data, ln_instance_pointer(s, parent, &port->operand), blob->size);
+        v->tensor.data = blob->data;
+    }
+    const int32_t n = w->nodes.count;
+    ln_work_node **order = ln_pool_array(&w->pool, n, sizeof *order);
+    if (status == LINNET_OK && order == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; status == LINNET_OK && i < n; ++i) order[i] = ln_node_at(w, i);
+    w->nodes.count = 0;
+    for (int32_t i = 0; status == LINNET_OK && i < n; ++i) status = ln_pass_infer(w, order[i]);
+    return status;
+}
+
+static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_instance *child, linnet_error *error) {
+    ln_memory temporary;
+    ln_memory_init(&temporary, &s->memory.allocator);
+    ln_work w;
+    memset(&w, 0, sizeof w);
+    linnet_status status = resume(s, parent, &w, &temporary, error);
+    if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
+    ln_work_free(&w);
+    if (status != LINNET_OK) return status;
+    child->program = &child->own;
+    return ln_program_pack(&child->own, error);
+}
+
+static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_error *error) {
+    const ln_program *p = child->program;
+    const size_t arena = (size_t)(p->arena + ln_program_scratch(p, s->plan->threads));
+    child->block_size = ln_instance_size(p);
+    child->memory_size = (size_t)p->io + arena;
+    child->block = ln_memory_alloc(&s->memory, child->block_size);
+    child->memory = child->memory_size ? ln_memory_alloc(&s->memory, child->memory_size) : NULL;
+    if (child->block == NULL || (child->memory_size > 0 && child->memory == NULL))
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a segment whose shapes depend on data");
+    memset(child->block, 0, child->block_size);
+    child->io = child->memory;
+    child->arena = child->memory != NULL ? child->io + p->io : NULL;
+    return ln_instance_bind(s, child, child->block, error);
+}
+
+linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instance **next, linnet_error *error) {
+    const int32_t count = write_key(s, parent, NULL);
+    const size_t before = s->memory.bytes;
+    int64_t *words = ln_memory_alloc(&s->memory, (size_t)count * sizeof *words);
+    if (words == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a segment whose shapes depend on data");
+    write_key(s, parent, words);
+    for (ln_instance *child = parent->children; child != NULL; child = child->sibling) {
+        if (child->key.count != count || memcmp(child->key.words, words, (size_t)count * sizeof *words) != 0) continue;
+        ln_memory_free(&s->memory, words, (size_t)count * sizeof *words);
+        child->last_run = s->run_count;
+        *next = child;
+        return LINNET_OK;
+    }
+    ln_instance *child = ln_memory_alloc(&s->memory, sizeof *child);
+    if (child == NULL) {
+        ln_memory_free(&s->memory, words, (size_t)count * sizeof *words);
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a segment whose shapes depend on data");
+    }
+    memset(child, 0, sizeof *child);
+    child->parent = parent;
+    child->key = (ln_segment_key){words, count};
+    linnet_status status = plan_segment(s, parent, child, error);
+    if (status == LINNET_OK) status = allocate(s, child, error);
+    s->segment_bytes += s->memory.bytes - before;
+    while (drop_oldest(s, parent, MOST_CHILDREN - 1)) continue;
+    while (status == LINNET_OK && s->plan->max_bytes > 0 && s->plan->info.total + s->segment_bytes > s->plan->max_bytes)
+        if (!drop_oldest(s, parent, 0)) status = ln_plan_check_bound(s->plan, s->plan->info.total + s->segment_bytes, error);
+    if (status != LINNET_OK) {
+        free_instance(s, child);
+        return status;
+    }
+    child->sibling = parent->children;
+    parent->children = child;
+    child->last_run = s->run_count;
+    *next = child;
+    return LINNET_OK;
+}

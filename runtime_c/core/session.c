@@ -1,0 +1,308 @@
+/* session.c - making and ending sessions, binding operands to pointers, input and output access.
+ * Everything that a run touches is allocated here, in at most four blocks. */
+#include "core/session.h"
+
+#include "core/store.h"
+
+#include <string.h>
+
+void linnet_session_config_init(linnet_session_config *config) {
+    if (config == NULL) return;
+    memset(config, 0, sizeof *config);
+    config->struct_size = sizeof *config;
+}
+
+/* Bump allocation that also measures: with base NULL only `used` grows. */
+typedef struct carver {
+    char *base;
+    size_t used;
+} carver;
+
+static void *carve(carver *c, size_t count, size_t size) {
+    const size_t at = ln_round_up(c->used, LN_ALIGNMENT);
+    c->used = at + count * size;
+    return c->base != NULL ? c->base + at : NULL;
+}
+
+static void carve_instance(carver *c, const ln_program *p, ln_instance *instance, const void ***pointers) {
+    size_t operands = 0;
+    for (int32_t i = 0; i < p->n_steps; ++i)
+        operands += (size_t)p->steps[i].call.n_inputs + p->steps[i].call.n_extra + p->steps[i].call.n_outputs;
+    instance->steps = carve(c, (size_t)p->n_steps, sizeof *instance->steps);
+    *pointers = carve(c, operands, sizeof(void *));
+    instance->trace = carve(c, (size_t)p->n_steps, sizeof *instance->trace);
+    instance->dims = carve(c, (size_t)p->n_dims * LN_MAX_RANK, sizeof *instance->dims);
+    instance->device_arenas = carve(c, (size_t)p->n_devices + 1, sizeof *instance->device_arenas);
+    instance->residents = carve(c, (size_t)p->n_devices + 1, sizeof *instance->residents);
+}
+
+size_t ln_instance_size(const ln_program *program) {
+    carver c = {0};
+    ln_instance instance;
+    const void **pointers;
+    carve_instance(&c, program, &instance, &pointers);
+    return c.used;
+}
+
+static size_t session_block(const linnet_plan *plan, bool own_threads, size_t *outputs, size_t *threads, size_t *instance) {
+    carver c = {0};
+    carve(&c, 1, sizeof(linnet_session));
+    carve(&c, (size_t)plan->n_outputs, sizeof(ln_session_output));
+    *outputs = c.used - (size_t)plan->n_outputs * sizeof(ln_session_output);
+    *threads = ln_round_up(c.used, LN_ALIGNMENT);
+    if (own_threads) c.used = *threads + ln_threads_size(plan->threads - 1);
+    *instance = ln_round_up(c.used, LN_ALIGNMENT);
+    return *instance + ln_instance_size(&plan->program);
+}
+
+/* Whether any step, perhaps of a segment that is not planned yet, may use more than one thread. */
+static bool plan_parallel(const linnet_plan *plan) {
+    return plan->threads > 1 && (plan->program.parallel || plan->program.rest != NULL);
+}
+
+size_t ln_session_bookkeeping(const linnet_plan *plan) {
+    size_t a, b, c;
+    return ln_round_up(session_block(plan, plan_parallel(plan), &a, &b, &c), LN_ALIGNMENT);
+}
+
+/* Where an earlier instance has the value. */
+static void *imported(const linnet_session *session, const ln_instance *instance, int32_t value) {
+    for (const ln_instance *from = instance->parent; from != NULL; from = from->parent)
+        for (int32_t i = 0; i < from->program->n_exports; ++i)
+            if (from->program->exports[i].value == value && from->program->exports[i].operand.region != LN_REGION_IMPORT)
+                return ln_instance_pointer(session, from, &from->program->exports[i].operand);
+    return NULL;
+}
+
+void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
+    switch (o->region) {
+    case LN_REGION_HOST: return (void *)(uintptr_t)o->pointer;
+    case LN_REGION_VARIABLE: return (char *)ln_store_data(session->store, o->index) + o->offset;
+    case LN_REGION_IO: return instance->io + o->offset;
+    case LN_REGION_ARENA:
+        return (o->device == 0 ? instance->arena : (char *)instance->device_arenas[o->device]) + o->offset;
+    case LN_REGION_RESIDENT: return (char *)instance->residents[o->device] + o->offset;
+    case LN_REGION_IMPORT: return (char *)imported(session, instance, o->index) + o->offset;
+    default: return NULL;
+    }
+}
+
+linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
+    const ln_program *p = instance->program;
+    carver c = {.base = block};
+    const void **pointers;
+    carve_instance(&c, p, instance, &pointers);
+    linnet_status status = ln_device_prepare(session, instance, error);
+    if (status != LINNET_OK) return status;
+    for (int32_t i = 0; i < p->n_steps; ++i) {
+        const ln_step *step = &p->steps[i];
+        const int n_in = step->call.n_inputs + step->call.n_extra;
+        ln_bound *bound = &instance->steps[i];
+        bound->step = step;
+        for (int k = 0; k < n_in; ++k) pointers[k] = ln_instance_pointer(session, instance, &step->inputs[k]);
+        for (int o = 0; o < step->call.n_outputs; ++o)
+            pointers[n_in + o] = ln_instance_pointer(session, instance, &step->outputs[o]);
+        bound->buffers.inputs = pointers;
+        bound->buffers.outputs = (void *const *)(pointers + n_in);
+        bound->buffers.packed = p->packed != NULL ? (char *)p->packed + step->packed_offset : NULL;
+        bound->buffers.scratch = instance->arena + p->arena;
+        bound->buffers.thread_scratch = instance->arena + p->arena + p->scratch_shared;
+        bound->buffers.thread_stride = p->scratch_thread;
+        bound->buffers.output_dims = step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;
+        bound->buffers.error = &session->run_error;
+        pointers += n_in + step->call.n_outputs;
+    }
+    return LINNET_OK;
+}
+
+void ln_instance_unbind(linnet_session *session, ln_instance *instance) { ln_device_release(session, instance); }
+
+void ln_instance_publish(linnet_session *session, const ln_instance *instance) {
+    for (int32_t i = 0; i < instance->program->n_outputs; ++i) {
+        const ln_port *port = &instance->program->outputs[i];
+        ln_session_output *out = &session->outputs[port->index];
+        out->data = ln_instance_pointer(session, instance, &port->operand);
+        out->tensor = port->tensor;
+        if (port->dims_slot >= 0)
+            memcpy(out->tensor.dims, instance->dims + (size_t)port->dims_slot * LN_MAX_RANK, sizeof out->tensor.dims);
+    }
+}
+
+static linnet_status pack(linnet_plan *plan, linnet_error *error) {
+    ln_lock_exclusive(&plan->lock);
+    const linnet_status status = ln_program_pack(&plan->program, error);
+    ln_unlock(&plan->lock);
+    return status;
+}
+
+static linnet_status check_arena(const linnet_plan *plan, const linnet_session_config *config, linnet_error *error) {
+    const uint64_t needed = plan->info.activations + plan->info.scratch;
+    if (config->arena == NULL) return LINNET_OK;
+    if ((uintptr_t)config->arena % LN_ALIGNMENT != 0) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_config.arena is not aligned");
+        return ln_expected(error, "a multiple of %d", LN_ALIGNMENT);
+    }
+    if (config->arena_size >= needed) return LINNET_OK;
+    ln_fail(error, LINNET_ARENA_TOO_SMALL, "the arena is smaller than the plan needs");
+    ln_expected(error, "%llu bytes", (unsigned long long)needed);
+    ln_got(error, "%zu bytes", config->arena_size);
+    return ln_hint(error, "linnet_plan_info gives activations + scratch");
+}
+
+static linnet_status allocate(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
+    const linnet_plan *plan = s->plan;
+    const size_t arena = (size_t)(plan->info.activations + plan->info.scratch);
+    s->io_size = (size_t)plan->program.io;
+    s->io = s->io_size ? ln_memory_alloc(&s->memory, s->io_size) : NULL;
+    if (s->io != NULL) memset(s->io, 0, s->io_size);
+    if (config->arena != NULL) {
+        s->arena = config->arena;
+    } else if (arena > 0) {
+        s->arena_size = arena;
+        s->arena = ln_memory_alloc(&s->memory, arena);
+    }
+    if ((s->io_size && s->io == NULL) || (arena && s->arena == NULL)) {
+        ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a session");
+        return ln_expected(error, "%zu bytes for tensors, %zu for inputs and outputs", arena, s->io_size);
+    }
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, const linnet_session_config *config,
+                                    linnet_session **out, linnet_error *error) {
+    linnet_session_config defaults;
+    if (out == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: out is NULL");
+    *out = NULL;
+    if (plan == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_create: plan is NULL");
+    linnet_session_config_init(&defaults);
+    if (config == NULL) config = &defaults;
+    if (config->struct_size != sizeof *config)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_config.struct_size is unknown; use its init function");
+    if (store != NULL && ln_store_model(store) != plan->model)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store belongs to another model than the plan");
+    linnet_status status = check_arena(plan, config, error);
+    if (status == LINNET_OK) status = pack(plan, error);
+    if (status != LINNET_OK) return status;
+
+    const bool parallel = plan_parallel(plan), own_threads = parallel && config->parallel_for == NULL;
+    size_t outputs_at, threads_at, instance_at;
+    ln_memory memory;
+    ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
+    const size_t block_size = session_block(plan, own_threads, &outputs_at, &threads_at, &instance_at);
+    char *block = ln_memory_alloc(&memory, block_size);
+    if (block == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a session");
+    memset(block, 0, block_size);
+    linnet_session *s = (linnet_session *)block;
+    s->memory = memory;
+    s->block_size = block_size;
+    s->plan = ln_plan_retain(plan);
+    s->outputs = (ln_session_output *)(block + outputs_at);
+    s->parallel_for = config->parallel_for;
+    s->parallel_context = config->parallel_context;
+    s->parallel = parallel;
+    s->trace = config->trace != 0;
+    s->count_special = config->count_special != 0;
+    s->exclusive = plan->writes_variables;
+    if (store != NULL) {
+        s->store = ln_store_retain(store);
+    } else if (plan->model->n_variables > 0) {
+        status = linnet_store_create(plan->model, &memory.allocator, &s->store, error);
+    }
+    s->locks = s->store != NULL && (plan->reads_variables || plan->writes_variables);
+    if (status == LINNET_OK) status = allocate(s, config, error);
+    if (status == LINNET_OK && own_threads)
+        status = ln_threads_init(block + threads_at, plan->threads - 1, &s->threads, error);
+    if (status == LINNET_OK) {
+        s->root.program = &plan->program;
+        s->root.io = s->io;
+        s->root.arena = s->arena;
+        status = ln_instance_bind(s, &s->root, block + instance_at, error);
+    }
+    if (status != LINNET_OK) {
+        linnet_session_free(s);
+        return status;
+    }
+    for (int32_t i = 0; i < plan->n_outputs; ++i) s->outputs[i].tensor = plan->outputs[i].tensor;
+    s->last = &s->root;
+    for (int32_t i = 0; i < plan->program.n_steps; ++i) { /* bounds, until a run tells */
+        const ln_step *step = &plan->program.steps[i];
+        for (int o = 0; step->dims_slot >= 0 && o < step->call.n_outputs; ++o)
+            memcpy(s->root.dims + (size_t)(step->dims_slot + o) * LN_MAX_RANK, step->call.outputs[o].dims,
+                   sizeof step->call.outputs[o].dims);
+    }
+    ln_instance_publish(s, &s->root);
+    *out = s;
+    return LINNET_OK;
+}
+
+void linnet_session_free(linnet_session *s) {
+    if (s == NULL) return;
+    ln_segments_free(s, &s->root);
+    if (s->root.program != NULL) ln_instance_unbind(s, &s->root);
+    if (s->threads != NULL) ln_threads_free(s->threads);
+    if (s->io_size) ln_memory_free(&s->memory, s->io, s->io_size);
+    if (s->arena_size) ln_memory_free(&s->memory, s->arena, s->arena_size);
+    linnet_store_free(s->store);
+    ln_memory memory = s->memory;
+    linnet_plan *plan = s->plan;
+    ln_memory_free(&memory, s, s->block_size);
+    linnet_plan_free(plan);
+}
+
+void *linnet_session_input(linnet_session *s, int i) {
+    if (s == NULL || i < 0 || i >= s->plan->program.n_inputs) return NULL;
+    return ln_instance_pointer(s, &s->root, &s->plan->program.inputs[i].operand);
+}
+
+const void *linnet_session_output(const linnet_session *s, int i) {
+    return s == NULL || i < 0 || i >= s->plan->n_outputs ? NULL : s->outputs[i].data;
+}
+
+linnet_status linnet_session_output_info(const linnet_session *s, int i, linnet_tensor_info *out) {
+    if (s == NULL || out == NULL || i < 0 || i >= s->plan->n_outputs) return LINNET_INVALID_ARGUMENT;
+    ln_tensor_info(&s->outputs[i].tensor, s->plan->outputs[i].name, out);
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_set(linnet_session *s, const char *input, const void *data, size_t bytes, linnet_error *error) {
+    if (s == NULL || input == NULL || (data == NULL && bytes > 0))
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_set: an argument is NULL");
+    const ln_program *p = &s->plan->program;
+    for (int32_t i = 0; i < p->n_inputs; ++i) {
+        if (strcmp(p->inputs[i].name, input) != 0) continue;
+        if (p->inputs[i].bytes != bytes) {
+            char text[96];
+            ln_fail(error, LINNET_WRONG_SHAPE, "the data for an input has another size than planned");
+            ln_at_tensor(error, input);
+            ln_expected(error, "%llu bytes, %s %s", (unsigned long long)p->inputs[i].bytes,
+                        linnet_dtype_name(p->inputs[i].tensor.dtype),
+                        ln_shape_text(p->inputs[i].tensor.dims, p->inputs[i].tensor.rank, text, sizeof text));
+            ln_got(error, "%zu bytes", bytes);
+            return ln_hint(error, "plan again for another shape");
+        }
+        if (bytes > 0) memcpy(ln_instance_pointer(s, &s->root, &p->inputs[i].operand), data, bytes);
+        return LINNET_OK;
+    }
+    ln_fail(error, LINNET_UNKNOWN_NAME, "the plan has no input of this name");
+    ln_at_tensor(error, input);
+    if (p->n_inputs > 0) ln_expected(error, "%s%s", p->inputs[0].name, p->n_inputs > 1 ? ", ..." : "");
+    return ln_hint(error, "inputs that the fetches do not need are not in the plan");
+}
+
+linnet_status linnet_session_get_step(const linnet_session *s, int i, linnet_step_info *info) {
+    const linnet_status status = s == NULL ? LINNET_INVALID_ARGUMENT : linnet_plan_get_step(s->plan, i, info);
+    if (status != LINNET_OK) return status;
+    info->runs = s->root.trace[i].runs;
+    info->total_ns = s->root.trace[i].total_ns;
+    return LINNET_OK;
+}
+
+linnet_status linnet_session_get_special(const linnet_session *s, int i, uint64_t *saturated, uint64_t *infinite,
+                                         uint64_t *not_a_number) {
+    if (s == NULL || i < 0 || i >= s->plan->program.n_steps || !saturated || !infinite || !not_a_number)
+        return LINNET_INVALID_ARGUMENT;
+    *saturated = s->root.trace[i].saturated;
+    *infinite = s->root.trace[i].infinite;
+    *not_a_number = s->root.trace[i].not_a_number;
+    return LINNET_OK;
+}

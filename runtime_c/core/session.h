@@ -1,0 +1,87 @@
+/* session.h - a session: programs bound to memory. One instance per planned segment; the first lives as long as it.
+ * Operand pointers are resolved here, once; a run only follows them. */
+#ifndef LN_SESSION_H
+#define LN_SESSION_H
+
+#include "core/plan.h"
+
+/* One step with its pointers. */
+typedef struct ln_bound {
+    const ln_step *step;
+    ln_buffers buffers;
+    void *state; /* of a device */
+} ln_bound;
+
+typedef struct ln_trace {
+    uint64_t runs, total_ns, saturated, infinite, not_a_number;
+} ln_trace;
+
+/* What decides whether a planned later segment fits: the true shapes, and the small values that shapes depend on. */
+typedef struct ln_segment_key {
+    int64_t *words;
+    int32_t count;
+} ln_segment_key;
+
+typedef struct ln_instance {
+    ln_program *program;
+    ln_bound *steps;
+    ln_trace *trace;
+    int64_t *dims;  /* program->n_dims rows of LN_MAX_RANK: true dims, refreshed before and by each run */
+    char *io, *arena;
+    void **device_arenas, **residents; /* per device */
+    /* Later segments only */
+    struct ln_instance *parent, *children, *sibling;
+    ln_segment_key key;
+    ln_program own;
+    void *block, *memory;       /* bookkeeping; io and arena */
+    size_t block_size, memory_size;
+    uint64_t last_run;
+} ln_instance;
+
+typedef struct ln_session_output {
+    const void *data;
+    ln_tensor tensor;
+} ln_session_output;
+
+struct linnet_session {
+    ln_memory memory;
+    linnet_plan *plan;
+    linnet_store *store;        /* NULL: the model has no variables */
+    linnet_parallel_for parallel_for;
+    void *parallel_context;
+    ln_threads *threads;
+    ln_instance root;
+    ln_instance *last;          /* of the last run: where the chain ended */
+    ln_session_output *outputs; /* per fetch */
+    void *block, *io, *arena;
+    size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
+    size_t segment_bytes;       /* held by later segments */
+    uint64_t run_count;
+    struct ln_run_error run_error;
+    bool locks, exclusive, parallel, trace, count_special, private_store;
+};
+
+/* Bytes that a session of this plan takes besides arena and io, with its own threads. */
+size_t ln_session_bookkeeping(const linnet_plan *plan);
+size_t ln_instance_size(const ln_program *program);
+/* Carves the instance's arrays out of block (ln_instance_size bytes, zeroed) and resolves every operand. */
+linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error);
+/* Gives back what the instance holds on devices. */
+void ln_instance_unbind(linnet_session *session, ln_instance *instance);
+/* Host pointer of an operand, or that on its device. */
+void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *operand);
+void ln_instance_publish(linnet_session *session, const ln_instance *instance); /* its outputs become the session's */
+
+/* run.c */
+linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
+/* segment.c: the instance that continues after `instance`, planned if it has not been met before. */
+linnet_status ln_segment_next(linnet_session *session, ln_instance *instance, ln_instance **next, linnet_error *error);
+void ln_segments_free(linnet_session *session, ln_instance *instance); /* all children */
+/* device.c */
+linnet_status ln_device_prepare(linnet_session *session, ln_instance *instance, linnet_error *error);
+linnet_status ln_device_step(linnet_session *session, const ln_bound *bound, linnet_error *error);
+void ln_device_release(linnet_session *session, ln_instance *instance);
+/* trace.c */
+void ln_count_special(const ln_bound *bound, ln_trace *trace);
+
+#endif

@@ -1,0 +1,222 @@
+/* work.c - the graph being planned: its lists, new nodes and values, folding, dead code.
+ * All of it is temporary except blobs, which hold folded values and may outlive the planning. */
+#include "core/work.h"
+
+#include <string.h>
+
+void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memory *persistent, linnet_error *error) {
+    memset(w, 0, sizeof *w);
+    w->model = model;
+    w->memory = temporary;
+    w->persistent = persistent;
+    w->error = error;
+    ln_pool_init(&w->pool, temporary);
+}
+
+static void list_free(ln_work *w, ln_list *list, size_t item) {
+    ln_memory_free(w->memory, list->items, (size_t)list->capacity * item);
+    memset(list, 0, sizeof *list);
+}
+
+void ln_work_free(ln_work *w) {
+    if (w->memory == NULL) return;
+    for (int32_t i = 0; i < w->blobs.count; ++i) {
+        ln_blob *blob = (ln_blob *)w->blobs.items + i;
+        if (!blob->kept) ln_memory_free(w->persistent, blob->data, blob->size);
+    }
+    list_free(w, &w->values, sizeof(ln_work_value));
+    list_free(w, &w->nodes, sizeof(ln_work_node *));
+    list_free(w, &w->blobs, sizeof(ln_blob));
+    list_free(w, &w->buffers, sizeof(ln_work_buffer));
+    ln_pool_free(&w->pool);
+    memset(w, 0, sizeof *w);
+}
+
+linnet_status ln_work_no_memory(ln_work *w) {
+    ln_fail(w->error, LINNET_OUT_OF_MEMORY, "the allocator gave no memory for planning");
+    return ln_hint(w->error, "close other sessions, or plan smaller shapes");
+}
+
+void *ln_list_add(ln_work *w, ln_list *list, size_t item) {
+    if (list->count == list->capacity) {
+        const int32_t capacity = list->capacity ? 2 * list->capacity : 32;
+        void *items = capacity > (1 << 28) ? NULL : ln_memory_alloc(w->memory, (size_t)capacity * item);
+        if (items == NULL) return NULL;
+        if (list->count) memcpy(items, list->items, (size_t)list->count * item);
+        ln_memory_free(w->memory, list->items, (size_t)list->capacity * item);
+        list->items = items;
+        list->capacity = capacity;
+    }
+    void *result = (char *)list->items + (size_t)list->count++ * item;
+    memset(result, 0, item);
+    return result;
+}
+
+int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like) {
+    ln_work_value *v = ln_list_add(w, &w->values, sizeof *v);
+    if (v == NULL) return -1;
+    v->name = name;
+    v->producer = v->variable = v->input = v->buffer = -1;
+    if (like != NULL) {
+        v->tensor = *like;
+        v->tensor.data = NULL;
+    }
+    return w->values.count - 1;
+}
+
+ln_work_node *ln_work_new_node(ln_work *w, const ln_op *op, const void *attributes, const char *name, int32_t index,
+                               int32_t n_inputs, int32_t n_outputs) {
+    ln_work_node *node = ln_pool_alloc(&w->pool, sizeof *node);
+    int32_t *slots = ln_pool_array(&w->pool, (int64_t)n_inputs + n_outputs, sizeof *slots);
+    if (node == NULL || slots == NULL) return NULL;
+    node->op = op;
+    node->attributes = attributes;
+    node->name = name;
+    node->index = index;
+    node->n_inputs = n_inputs;
+    node->n_outputs = n_outputs;
+    node->inputs = slots;
+    node->outputs = slots + n_inputs;
+    node->inner = -1;
+    return node;
+}
+
+linnet_status ln_work_append(ln_work *w, ln_work_node *node) {
+    ln_work_node **slot = ln_list_add(w, &w->nodes, sizeof *slot);
+    if (slot == NULL) return ln_work_no_memory(w);
+    *slot = node;
+    return LINNET_OK;
+}
+
+ln_work_node *ln_work_identity(ln_work *w, const char *name, int32_t from, int32_t to) {
+    static const ln_copy_attributes identity = {.kind = LN_COPY_KIND_IDENTITY};
+    ln_work_node *node = ln_work_new_node(w, &ln_ops[LN_OP_COPY], &identity, name, -1, 1, 1);
+    if (node == NULL) return NULL;
+    node->inputs[0] = from;
+    node->outputs[0] = to;
+    node->state = LN_NODE_READY;
+    return node;
+}
+
+bool ln_is_assign(const ln_work_node *node) { return node->op != NULL && node->op->id == LN_OP_ASSIGN; }
+
+/* Which ops give the same bits in every kernel, so that folding may use the fast ones. */
+static bool exact(const ln_op *op) { return op->id == LN_OP_COPY || op->id == LN_OP_CAST || op->id == LN_OP_MAP; }
+
+linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
+                           int n_outputs, const int32_t *outputs) {
+    ln_tensor *in = ln_pool_array(&w->pool, n_inputs, sizeof *in);
+    ln_tensor *out = ln_pool_array(&w->pool, n_outputs, sizeof *out);
+    void **data = ln_pool_array(&w->pool, n_outputs, sizeof *data);
+    int64_t *true_dims = ln_pool_array(&w->pool, (int64_t)n_outputs * LN_MAX_RANK, sizeof *true_dims);
+    if (in == NULL || out == NULL || data == NULL || true_dims == NULL) return ln_work_no_memory(w);
+    for (int i = 0; i < n_inputs; ++i)
+        if (inputs[i] >= 0) {
+            const ln_work_value *v = ln_value_at(w, inputs[i]);
+            in[i] = v->tensor;
+            ln_set_layout(&in[i], LN_LAYOUT_DENSE); /* `data` always is */
+        }
+    for (int i = 0; i < n_outputs; ++i) {
+        if (outputs[i] < 0) continue;
+        out[i] = ln_value_at(w, outputs[i])->tensor;
+        uint64_t bytes;
+        if (!ln_bytes(&out[i], &bytes)) return ln_fail(w->error, LINNET_TOO_LARGE, "a constant result is too large");
+        ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
+        if (blob == NULL) return ln_work_no_memory(w);
+        blob->data = ln_memory_alloc(w->persistent, bytes);
+        blob->size = bytes;
+        if (blob->data == NULL) {
+            --w->blobs.count;
+            return ln_work_no_memory(w);
+        }
+        data[i] = blob->data;
+        memcpy(true_dims + i * LN_MAX_RANK, out[i].dims, sizeof out[i].dims);
+    }
+    const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
+    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data, w->isa,
+                                       w->reference || !exact(op), dependent ? true_dims : NULL, w->error);
+    if (status != LINNET_OK) return status;
+    for (int i = 0; i < n_outputs; ++i) {
+        if (outputs[i] < 0) continue;
+        ln_work_value *v = ln_value_at(w, outputs[i]);
+        if (dependent) {
+            memcpy(v->tensor.dims, true_dims + i * LN_MAX_RANK, sizeof v->tensor.dims);
+            ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+        }
+        v->host = data[i];
+        v->tensor.data = ln_is_dense(&v->tensor) ? data[i] : NULL;
+        v->known = true;
+        v->bounded = false;
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_work_sweep(ln_work *w) {
+    for (int32_t i = 0; i < w->values.count; ++i) {
+        ln_work_value *v = ln_value_at(w, i);
+        v->uses = 0;
+        v->exported = v->fetched = false;
+    }
+    for (int32_t i = 0; i < w->n_fetches; ++i)
+        if (w->fetches[i] >= 0) ln_value_at(w, w->fetches[i])->fetched = true;
+    w->waiting = 0;
+    for (int32_t i = w->nodes.count - 1; i >= 0; --i) {
+        ln_work_node *node = ln_node_at(w, i);
+        if (node->state == LN_NODE_GONE) continue;
+        bool needed = ln_is_assign(node) || node->n_outputs == 0;
+        for (int o = 0; o < node->n_outputs; ++o) {
+            if (node->outputs[o] < 0) continue;
+            const ln_work_value *v = ln_value_at(w, node->outputs[o]);
+            if (v->uses > 0 || v->exported || v->fetched) needed = true;
+        }
+        if (!needed) {
+            node->state = LN_NODE_GONE;
+            continue;
+        }
+        if (node->state == LN_NODE_WAITING) ++w->waiting;
+        for (int k = 0; k < node->n_inputs + node->n_extra; ++k) {
+            if (node->inputs[k] < 0) continue;
+            ln_work_value *v = ln_value_at(w, node->inputs[k]);
+            if (node->state == LN_NODE_READY)
+                ++v->uses;
+            else
+                v->exported = true; /* also between two waiting nodes, which the next segment sorts out */
+        }
+    }
+    int32_t kept = 0;
+    ln_work_node **nodes = w->nodes.items;
+    for (int32_t i = 0; i < w->nodes.count; ++i)
+        if (nodes[i]->state != LN_NODE_GONE) nodes[kept++] = nodes[i];
+    w->nodes.count = kept;
+    return LINNET_OK;
+}
+
+linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory) {
+    ln_work_init(to, from->model, memory, from->persistent, from->error);
+    to->isa = from->isa;
+    to->threads = from->threads;
+    to->reference = from->reference;
+    to->devices = from->devices;
+    to->n_devices = from->n_devices;
+    to->n_fetches = from->n_fetches;
+    to->fetches = ln_pool_array(&to->pool, from->n_fetches, sizeof *to->fetches);
+    if (to->fetches == NULL) return ln_work_no_memory(to);
+    memcpy(to->fetches, from->fetches, (size_t)from->n_fetches * sizeof *to->fetches);
+    for (int32_t i = 0; i < from->values.count; ++i) {
+        ln_work_value *v = ln_list_add(to, &to->values, sizeof *v);
+        if (v == NULL) return ln_work_no_memory(to);
+        *v = *ln_value_at(from, i);
+    }
+    for (int32_t i = 0; i < from->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(from, i);
+        if (node->state != LN_NODE_WAITING) continue;
+        ln_work_node *copy = ln_work_new_node(to, node->op, node->attributes, node->name, node->index, node->n_inputs,
+                                              node->n_outputs);
+        if (copy == NULL) return ln_work_no_memory(to);
+        memcpy(copy->inputs, node->inputs, (size_t)node->n_inputs * sizeof *copy->inputs);
+        memcpy(copy->outputs, node->outputs, (size_t)node->n_outputs * sizeof *copy->outputs);
+        const linnet_status status = ln_work_append(to, copy);
+        if (status != LINNET_OK) return status;
+    }
+    return LINNET_OK;
+}

@@ -1,0 +1,135 @@
+/* work.h - the graph while it is being planned: a flat list of nodes over values, rewritten by one pass after the other.
+ * It lives in temporary memory; only what steps need is copied into the program (program.h). */
+#ifndef LN_WORK_H
+#define LN_WORK_H
+
+#include "core/evaluate.h"
+#include "core/graph.h"
+#include "generated/op_table.h"
+
+enum ln_node_state {
+    LN_NODE_WAITING = 0, /* some shape or value that it needs is not known yet: it belongs to a later segment */
+    LN_NODE_READY,       /* shapes known: a step of this segment */
+    LN_NODE_GONE         /* folded, dead, fused into another or a view */
+};
+
+typedef struct ln_work_value {
+    const char *name;
+    ln_tensor tensor;     /* data: the value when known, always dense */
+    const void *host;     /* constants: the bytes that steps read, in the tensor's strides */
+    int32_t producer;     /* position of the node that makes it, or -1; kept by ln_pass_fuse only */
+    int32_t variable;     /* index into the model's variables, or -1 */
+    int32_t input;        /* index into the function's inputs, or -1 */
+    int32_t uses;         /* operand slots of ready nodes that read it */
+    bool known;           /* its shape is known: it is made in this segment or was made before */
+    bool imported;        /* made by an earlier segment */
+    bool exported;        /* a later segment reads it */
+    bool wanted;          /* ... and must know its value to be planned */
+    bool fetched;
+    bool committed;       /* an assign stores it into its variable at the end of the run */
+    bool bounded;         /* dims are an upper bound: the true ones come out of the run */
+    uint8_t device;       /* where it is made: 0 is the CPU, then 1 + index in the plan's device list */
+    int32_t buffer;       /* after ln_pass_alias: index of its buffer, and where in it (bytes) */
+    int64_t offset;
+} ln_work_value;
+
+typedef struct ln_work_node {
+    const ln_op *op;      /* NULL: a transfer between devices */
+    const void *attributes;
+    const char *name;
+    int32_t index;        /* in its function, for messages */
+    int32_t n_inputs, n_outputs;
+    int32_t *inputs;      /* values, -1 absent; for a fused node the operands of the map follow */
+    int32_t *outputs;
+    uint8_t state;        /* ln_node_state */
+    uint8_t device;       /* 0: CPU, else 1 + index */
+    /* epilogue, set by ln_pass_fuse */
+    const struct ln_work_node *map;
+    int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
+} ln_work_node;
+
+/* A run of memory that steps write. Values that are views share one. */
+typedef struct ln_work_buffer {
+    uint64_t size;
+    int32_t first, last; /* positions in the order */
+    uint8_t kind;        /* ln_region of program.h */
+    uint8_t device;
+    uint64_t offset;     /* result */
+} ln_work_buffer;
+
+/* Memory that a folded value was computed into; adopted by the program when a step still reads it, else freed. */
+typedef struct ln_blob {
+    void *data;
+    size_t size;
+    bool kept;
+} ln_blob;
+
+typedef struct ln_list {
+    void *items;
+    int32_t count, capacity;
+} ln_list;
+
+typedef struct ln_work {
+    linnet_model *model;
+    ln_memory *memory;     /* temporary */
+    ln_memory *persistent; /* the plan's: blobs */
+    ln_pool pool;
+    ln_list values;        /* ln_work_value */
+    ln_list nodes;         /* ln_work_node *, in order */
+    ln_list blobs;         /* ln_blob */
+    ln_list buffers;       /* ln_work_buffer */
+    int32_t *fetches;      /* values */
+    int32_t n_fetches;
+    int isa, threads;
+    bool reference;
+    const linnet_device *const *devices;
+    int32_t n_devices;
+    int32_t waiting;       /* nodes left for later segments */
+    int32_t depth;         /* of inlined calls */
+    linnet_error *error;
+} ln_work;
+
+static inline ln_work_value *ln_value_at(const ln_work *w, int32_t i) { return (ln_work_value *)w->values.items + i; }
+static inline ln_work_node *ln_node_at(const ln_work *w, int32_t i) { return ((ln_work_node **)w->nodes.items)[i]; }
+static inline ln_work_buffer *ln_buffer_at(const ln_work *w, int32_t i) { return (ln_work_buffer *)w->buffers.items + i; }
+
+/* work.c */
+void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memory *persistent, linnet_error *error);
+/* Frees all, and the blobs that nobody kept. */
+void ln_work_free(ln_work *w);
+linnet_status ln_work_no_memory(ln_work *w);
+/* Appends one zeroed item; NULL when out of memory. Earlier pointers into the list become invalid. */
+void *ln_list_add(ln_work *w, ln_list *list, size_t item);
+/* New value like `like` (may be NULL); -1 when out of memory. */
+int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like);
+ln_work_node *ln_work_new_node(ln_work *w, const ln_op *op, const void *attributes, const char *name, int32_t index,
+                               int32_t n_inputs, int32_t n_outputs);
+linnet_status ln_work_append(ln_work *w, ln_work_node *node);
+/* A `copy` identity node from one value to another. */
+ln_work_node *ln_work_identity(ln_work *w, const char *name, int32_t from, int32_t to);
+/* Makes the value a constant: computes op(inputs) into a blob with the strides of the value's tensor. */
+linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
+                           int n_outputs, const int32_t *outputs);
+/* Recounts `uses` and kills ready nodes that nothing needs. */
+linnet_status ln_work_sweep(ln_work *w);
+/* Copy of the waiting part of the graph, for planning later segments. */
+linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory);
+bool ln_is_assign(const ln_work_node *node);
+
+/* The passes, in the order in which plan.c calls them. */
+/* expand.c: the signature's function, its shapes bound, as values and nodes; then inference, folding and inlining. */
+linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config);
+/* infer_pass.c: one node forward: READY, folded away, or WAITING. Calls are replaced by their functions' nodes. */
+linnet_status ln_pass_infer(ln_work *w, ln_work_node *node);
+/* device.c: which device takes which node, and the transfers at the borders. */
+linnet_status ln_pass_devices(ln_work *w);
+/* layout.c: strides of every value, and conversions. */
+linnet_status ln_pass_layout(ln_work *w);
+/* legalize.c: f16 and bf16 nodes that only have a fast kernel in f32 get casts around them. */
+linnet_status ln_pass_storage(ln_work *w);
+/* fuse.c: maps become epilogues. */
+linnet_status ln_pass_fuse(ln_work *w);
+/* alias.c: views, concat without copy, in place; then buffers with lifetimes. */
+linnet_status ln_pass_alias(ln_work *w);
+
+#endif

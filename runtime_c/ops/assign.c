@@ -1,0 +1,58 @@
+/* assign.c - shape rule and reference kernel of `assign`. Plans commit assigned values at the end of a run (core/run.c);
+ * the kernel only serves linnet_op_evaluate, where the new value is the value. */
+#include "core/kernel.h"
+
+linnet_status ln_infer_assign(const ln_infer *infer) {
+    const ln_tensor *variable = &infer->inputs[0], *value = &infer->inputs[1];
+    ln_tensor *y = &infer->outputs[0];
+    bool fits = variable->rank == value->rank || variable->rank < 0 || value->rank < 0;
+    for (int d = 0; fits && variable->rank >= 0 && d < value->rank; ++d)
+        fits = variable->dims[d] == value->dims[d] || variable->dims[d] < 0 || value->dims[d] < 0;
+    if (!fits) {
+        char wanted[96], given[96];
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "assign: the value has another shape than the variable");
+        ln_expected(infer->error, "%s", ln_shape_text(variable->dims, variable->rank, wanted, sizeof wanted));
+        return ln_got(infer->error, "%s", ln_shape_text(value->dims, value->rank, given, sizeof given)), LINNET_SHAPE_MISMATCH;
+    }
+    if (variable->dtype != value->dtype) {
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "assign: the value has another type than the variable");
+        ln_expected(infer->error, "%s", linnet_dtype_name(variable->dtype));
+        ln_got(infer->error, "%s", linnet_dtype_name(value->dtype));
+        ln_hint(infer->error, "cast the value");
+        return LINNET_WRONG_DTYPE;
+    }
+    const ln_tensor *known = variable->rank >= 0 ? variable : value;
+    y->dtype = variable->dtype;
+    y->rank = known->rank;
+    for (int d = 0; d < known->rank; ++d) y->dims[d] = known->dims[d];
+    return LINNET_OK;
+}
+
+static bool supports(const ln_call *call) { return call->epilogue == NULL; }
+
+/* Element by element in logical order, so that any strides work. */
+static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in, int64_t at_out) {
+    const size_t size = ln_dtype_size(from->dtype);
+    if (d == from->rank) {
+        for (size_t i = 0; i < size; ++i) out[(size_t)at_out * size + i] = in[(size_t)at_in * size + i];
+        return;
+    }
+    for (int64_t i = 0; i < from->dims[d]; ++i)
+        copy(from, to, in, out, d + 1, at_in + i * from->strides[d], at_out + i * to->strides[d]);
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    (void)thread;
+    if (begin < end) copy(&call->inputs[1], &call->outputs[0], b->inputs[1], b->outputs[0], 0, 0, 0);
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_assign = {
+    .name = "assign_reference",
+    .op = LN_OP_ASSIGN,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .run = run,
+};
