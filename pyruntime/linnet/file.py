@@ -416,6 +416,7 @@ def from_bytes(content: bytes, where: str = "memory") -> Graph:
         AttributeError,
         StopIteration,
         OverflowError,
+        MemoryError,
     ) as error:
         raise FileError(
             f"'{where}' is damaged: {error}", code=206, tensor=where, hint="make the file again, or copy it again"

@@ -1,0 +1,62 @@
+"""Which linnet the tests run on: the installed package; or, where none is installed or LINNET_TEST_TREE is set, the sources
+of this tree laid out as a package, with the library built by CMake."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:  # tests import each other as tests.NAME
+    sys.path.insert(0, str(ROOT))
+
+
+def _tree_package() -> Path:
+    """A folder holding `linnet` with `linnet/converters`, made of links into the tree."""
+    from tests.native import BUILDS
+
+    folder = BUILDS / "python"
+    package = folder / "linnet"
+    package.mkdir(parents=True, exist_ok=True)
+    wanted = {path.name: path for path in (ROOT / "pyruntime" / "linnet").iterdir() if path.name != "__pycache__"}
+    wanted["converters"] = ROOT / "converters"
+    for name, target in wanted.items():
+        link = package / name
+        if not link.is_symlink() or link.readlink() != target:
+            temporary = package / f".{name}.{os.getpid()}"
+            temporary.symlink_to(target)
+            temporary.replace(link)
+    return folder
+
+
+def _choose() -> None:
+    installed = importlib.util.find_spec("linnet")
+    if installed is not None and installed.origin is not None and not os.environ.get("LINNET_TEST_TREE"):
+        return
+    folder = str(_tree_package())
+    sys.path.insert(0, folder)
+    os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, [os.environ.get("PYTHONPATH")])])
+    if not os.environ.get("LINNET_LIBRARY"):
+        from tests.native import build
+
+        os.environ["LINNET_LIBRARY"] = str(build("release", "linnet") / "liblinnet.so")
+
+
+_choose()
+
+
+@pytest.fixture
+def linnet_command() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Runs `linnet ARGUMENTS` as a process of its own and returns it, whatever its exit status."""
+
+    def run(*arguments: object, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "linnet", *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
+
+    return run
