@@ -17,7 +17,7 @@ from linnet.graph import Dim, Function, Graph, Tensor
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
 MAIN = ("", "ai.onnx")
-OLDEST_OPSET = 7
+OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
 MAX_DEPTH = 32  # of functions inside functions
 
 
@@ -60,9 +60,11 @@ class Importer:
     # -- problems
 
     def problem(self, node: NodeProto | None, reason: str, hint: str = "", name: str = "") -> None:
+        """Notes a problem of a node, or of the named value; then `op` is the first op that reads or makes the value."""
+        near = [n.op_type for n in self.model.graph.node if name in n.input or name in n.output]
         found = Problem(
             node=label(node) if node is not None else name,
-            op=node.op_type if node is not None else "",
+            op=node.op_type if node is not None else near[0] if near else "",
             reason=reason,
             hint=hint,
         )
@@ -301,7 +303,9 @@ class Importer:
             inside = self.problems[found:]
             del self.problems[found:]
             raise Unsupported(f"its function body needs {inside[0].op}: {inside[0].reason}", inside[0].hint)
-        return [self.resolve(scope, name) if name else None for name in body.output]
+        # a body made for this node leaves out what computes outputs that the node does not name
+        wanted = [index < len(node.output) and bool(node.output[index]) for index in range(len(body.output))]
+        return [self.resolve(scope, n) if n and w else None for n, w in zip(body.output, wanted, strict=True)]
 
     def branch(self, graph: onnx.GraphProto, scope: Scope) -> list[Tensor | None]:
         """Inlines a subgraph without inputs, as the branch of an If whose condition is known."""
@@ -318,7 +322,7 @@ class Importer:
         scope = Scope(opsets_of(self.model.opset_import))
         opset = scope.opset("")
         if not OLDEST_OPSET <= opset <= NEWEST_OPSET and opset:
-            hint = "convert it with onnx.version_converter" if opset < OLDEST_OPSET else "export it with an older opset"
+            hint = "export it with an older opset"
             self.problem(
                 None,
                 f"the model has opset {opset}; linnet reads {OLDEST_OPSET} to {NEWEST_OPSET}",

@@ -81,11 +81,9 @@ def div(op: Operation) -> Tensor:
 
 @rule("Mod")
 def mod(op: Operation) -> Tensor:
-    """fmod = 0: integers, sign of the divisor; 1: sign of the dividend."""
+    """fmod = 0: sign of the divisor; 1: sign of the dividend."""
     a, b = op.input(0), op.input(1)
     fmod = op.attribute("fmod")
-    if not fmod and a.dtype in FLOATS:
-        raise op.unsupported("fmod = 0 is for integers, and the operands are floats", "set fmod = 1")
     if a.dtype == "u64":
         return op.map([a, b], lambda p, x, y: x - divide_unsigned(x, y) * y)
     return op.map([a, b], lambda p, x, y: x.binary("fmod" if fmod else "mod", y))

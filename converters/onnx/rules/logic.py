@@ -11,6 +11,8 @@ from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.graph import Tensor
 
+WIDTHS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
+
 
 def _comparison(opcode: str) -> Callable[[Operation], Tensor]:
     def lower(op: Operation) -> Tensor:
@@ -112,6 +114,20 @@ def cast(op: Operation) -> Tensor:
 def cast_like(op: Operation) -> Tensor:
     op.ignore("saturate", "round_mode")
     return cast_to(op, op.input(0), op.input(1).dtype)
+
+
+@rule("BitCast")
+def bit_cast(op: Operation) -> Tensor:
+    """The same bits as another type. Between integers of one width that is a cast, which wraps."""
+    x, dtype = op.input(0), dtype_name(op.attribute("to"), "the result")
+    if dtype == x.dtype:
+        return x
+    same = WIDTHS.get(x.dtype) is not None and WIDTHS.get(x.dtype) == WIDTHS.get(dtype)
+    if x.dtype == "bool" and dtype == "u8":
+        same = True
+    if not same:
+        raise op.unsupported(f"bits of {x.dtype} as {dtype}", "linnet reinterprets integers of one width only")
+    return op.map([x], lambda p, v: v, dtype)
 
 
 @rule("Trilu")

@@ -228,23 +228,32 @@ def depth_to_space(op: Operation) -> Tensor:
 
 @rule("SpaceToDepth")
 def space_to_depth(op: Operation) -> Tensor:
+    x, block = op.input(0), op.attribute("blocksize")
+    if op.attribute("mode", "DCR") == "CRD":  # channels vary slowest: split both axes, then bring the parts behind them
+        if x.static_shape is None or len(x.static_shape) != 4:
+            raise op.unsupported(
+                "mode CRD on an input whose shape is not known", "give the shapes of the model's inputs"
+            )
+        n, c, h, w = x.static_shape
+        parts = op.transpose(op.reshape(x, [n, c, h // block, block, w // block, block]), [0, 1, 3, 5, 2, 4])
+        return op.reshape(parts, [n, c * block * block, h // block, w // block])
     return op.emit("copy", [op.input(0)], kind="space_to_depth", block=op.attribute("blocksize"), axis=1)
 
 
 @rule("CenterCropPad")
 def center_crop_pad(op: Operation) -> Tensor:
-    """Crops what is too large and pads what is too small, about the centre."""
-    x, shape = op.input(0), op.require_value(1, "the target shape")
+    """Crops what is too large and pads what is too small, about the centre: half of the change, towards zero, in front."""
+    x, target = op.input(0), as_i64(op, op.input(1))
     rank = rank_of(x, "input 0")
     axes = [a + rank if a < 0 else a for a in (op.attribute("axes") or range(rank))]
-    if x.shape is None or not all(isinstance(x.shape[a], int) for a in axes):
-        raise op.unsupported("the sizes of the cropped axes are not known", "give the shapes of the model's inputs")
-    begins, ends = [], []
-    for axis, wanted in zip(axes, shape.reshape(-1), strict=True):
-        extent = x.shape[axis]
-        assert isinstance(extent, int)
-        change = int(wanted) - extent
-        begin = change // 2 if change > 0 else -(-change // 2)
-        begins.append(begin)
-        ends.append(change - begin)
-    return op.emit("copy", [x], kind="pad", axes=axes, pads=begins + ends)
+    sizes = op.shape_of(x)
+    if axes != list(range(rank)):
+        sizes = op.emit("gather", [sizes, op.constant(np.array(axes, np.int64))], kind="take", axis=0)
+    begins = op.map([target, sizes], lambda p, wanted, size: (wanted - size) / 2)
+    ends = op.map([target, sizes, begins], lambda p, wanted, size, begin: wanted - size - begin)
+    pads = op.concat([begins, ends], 0)
+    zero = op.constant(np.zeros(()), x.dtype)
+    known = [int(v) for v in pads.data] if pads.data is not None else None
+    if known is not None:
+        return op.emit("copy", [x], kind="pad", axes=axes, pads=known)
+    return op.emit("copy", [x, pads, zero, op.constant(np.array(axes, np.int64))], kind="pad")

@@ -11,7 +11,9 @@ from linnet.graph import Tensor
 @rule("BatchNormalization")
 def batch_normalization(op: Operation) -> list[Tensor]:
     x, scale, bias, mean, variance = (op.input(i) for i in range(5))
-    op.ignore("spatial", "is_test")
+    op.ignore("is_test")
+    if not op.attribute("spatial", 1):
+        raise op.unsupported("statistics per element (spatial = 0)", "export the model with a newer opset")
     epsilon, momentum = op.attribute("epsilon"), op.attribute("momentum")
     if not op.attribute("training_mode", 0):
         if any(op.wants(i) for i in range(1, len(op.node.output))):

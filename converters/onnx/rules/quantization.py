@@ -93,9 +93,15 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
     from linnet.converters.onnx.rules.convolution import conv_attributes
 
     attributes = conv_attributes(op, x, w)
-    w_known = w_zero is None or w_zero.data is not None
-    if not w_known or (w.data is None and w_zero is not None and w_zero.data is not None and w_zero.data.size > 1):
-        raise op.unsupported("the zero point of the weight is not a constant", "make it an initializer")
+    if w_zero is not None and w_zero.data is None:
+        # zero points that vary on both sides: the differences fit f64, whose sums of products are exact
+        if x_zero is not None:
+            x = op.map([x, op.reshape(x_zero, [])], lambda p, v, z: (v - z).cast("f64"), "f64")
+        else:
+            x = op.map([x], lambda p, v: v.cast("f64"), "f64")
+        shaped = op.reshape(w_zero, [-1] + [1] * (rank_of(w, "input 1") - 1))
+        w = op.map([w, shaped], lambda p, v, z: (v - z).cast("f64"), "f64")
+        return op.map([op.emit("conv", [x, w], **attributes)], lambda p, v: v, "i32")
     if x_zero is not None and x_zero.data is None:
         # x - x_zero fits no 8-bit type: convolve x padded with its zero point, and take x_zero * sum(w) off again
         rank = rank_of(x, "input 0")

@@ -1,0 +1,108 @@
+"""The rule of GridSample: corners are gathered at computed coordinates and weighted, one map per corner.
+Coordinates run along the last axis of the grid, innermost dimension first (x, y, z), from -1 to 1."""
+
+from __future__ import annotations
+
+import itertools
+
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.registry import rule
+from linnet.graph import Tensor
+
+CUBIC = -0.75  # coefficient of the cubic convolution kernel (Keys 1981), as ONNX fixes it for GridSample
+
+
+def _position(value: Expr, size: int, align: bool) -> Expr:
+    """A coordinate in [-1, 1] as a place on the axis, in pixels."""
+    if align:
+        return (value + 1) * ((size - 1) / 2)
+    return ((value + 1) * size - 1) * 0.5
+
+
+def _reflected(place: Expr, size: int, align: bool) -> Expr:
+    """Mirrors a place at the borders, as often as it takes."""
+    low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
+    span = high - low
+    if span == 0:
+        return place * 0
+    distance = abs(place - low)
+    turns = (distance / span).floor()
+    rest = distance - turns * span
+    odd = turns - (turns * 0.5).floor() * 2
+    return odd.ne(0).select((span - rest) + low, rest + low)
+
+
+def _cubic(t: Expr, tap: int) -> Expr:
+    """Weight of tap -1, 0, 1 or 2 for the fraction t."""
+    a = CUBIC
+    if tap in (0, 1):
+        d = t if tap == 0 else 1 - t
+        return ((d * (a + 2) - (a + 3)) * d) * d + 1
+    d = t + 1 if tap == -1 else 2 - t
+    return ((d * a - 5 * a) * d + 8 * a) * d - 4 * a
+
+
+@rule("GridSample", since=16)
+def grid_sample(op: Operation) -> Tensor:
+    x, grid = op.input(0), op.input(1)
+    rank = rank_of(x, "input 0")
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(str(op.attribute("mode")), str(op.attribute("mode")))
+    padding, align = str(op.attribute("padding_mode")), bool(op.attribute("align_corners"))
+    dims = rank - 2
+    sizes = [d for d in (x.shape or ())[2:] if isinstance(d, int)]
+    if len(sizes) != dims or 0 in sizes:
+        raise op.unsupported("the spatial sizes are not known", "give the shapes of the model's inputs")
+    if mode not in ("linear", "nearest", "cubic"):
+        raise op.unsupported(f"mode {mode!r}", "use linear, nearest or cubic")
+    last = op.transpose(x, [0, *range(2, rank), 1])  # channels behind, so that one index gathers all of them
+    coordinates = [op.slice(grid, dims + 1, dims - 1 - i, dims - i) for i in range(dims)]  # [n, out..., 1] each
+    taps = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}[mode]
+
+    def whole(value: Expr, size: int) -> Expr:
+        """The pixel to the left of (nearest: at) the place."""
+        place = _position(value, size, align)
+        if mode != "cubic":
+            place = place.max(0).min(size - 1) if padding == "border" else place
+            place = _reflected(place, size, align).max(0).min(size - 1) if padding == "reflection" else place
+        return place.round() if mode == "nearest" else place.floor()
+
+    def fraction(value: Expr, size: int) -> Expr:
+        place = _position(value, size, align)
+        if mode != "cubic":
+            place = place.max(0).min(size - 1) if padding == "border" else place
+            place = _reflected(place, size, align).max(0).min(size - 1) if padding == "reflection" else place
+        return place - place.floor()
+
+    total: Tensor | None = None
+    for corner in itertools.product(taps, repeat=dims):
+
+        def index(p: Values, value: Expr, size: int, tap: int) -> Expr:
+            at = whole(value, size) + tap
+            if mode == "cubic" and padding == "reflection":
+                at = _reflected(at, size, align)
+            return at.max(0).min(size - 1).cast("i64")
+
+        parts = [
+            op.map([c], lambda p, v, s=s, t=t: index(p, v, s, t), "i64")
+            for c, s, t in zip(coordinates, sizes, corner, strict=True)
+        ]
+        values = op.emit("gather", [last, op.concat(parts, dims + 1)], kind="nd", batch_dims=1)
+
+        def weighted(p: Values, value: Expr, *places: Expr) -> Expr:
+            for place, size, tap in zip(places, sizes, corner, strict=True):  # noqa: B023
+                if mode == "linear":
+                    t = fraction(place, size)
+                    value = value * (t if tap else 1 - t).cast(value.kind)
+                elif mode == "cubic":
+                    value = value * _cubic(fraction(place, size), tap).cast(value.kind)
+                if padding == "zeros":
+                    at = whole(place, size) + tap
+                    inside = at.binary("ge", 0).binary("and", at.binary("le", size - 1))
+                    value = inside.select(value, 0)
+            return value
+
+        part = op.map([values, *coordinates], weighted, x.dtype)
+        total = part if total is None else op.map([total, part], lambda p, a, b: a + b)
+    assert total is not None
+    return op.transpose(total, [0, rank - 1, *range(1, rank - 1)])
