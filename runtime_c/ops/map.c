@@ -1,0 +1,245 @@
+/* map.c - shape rule and reference kernel of `map`: the program, interpreted element by element in plain C.
+ * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map.inc.c. Both expand simd/map_table.h. */
+#include "ops/convert.h"
+#include "ops/index.h"
+#include "ops/map_shape.h"
+#include "simd/math.h"
+
+bool ln_map_broadcasts(const ln_map_attributes *map, int input) {
+    bool table = false;
+    for (int64_t k = 0; k + LN_MAP_WORDS <= map->program.n; k += LN_MAP_WORDS) {
+        const int64_t *in = map->program.v + k;
+        if ((in[0] == LN_MAP_LOAD || in[0] == LN_MAP_LOAD_DEQUANTIZED) && in[2] == input)
+            return true;
+        table = table || (in[0] == LN_MAP_TABLE && in[3] == input);
+    }
+    return !table;
+}
+
+int ln_map_result_type(const int64_t *instruction) {
+    return instruction[0] >= LN_MAP_EQ && instruction[0] <= LN_MAP_IS_INF ? LINNET_I32 : (int)instruction[1];
+}
+
+linnet_status ln_infer_map(const ln_infer *infer) {
+    const ln_map_attributes *map = infer->attributes;
+    ln_tensor shape;
+    memset(&shape, 0, sizeof shape);
+    if (map->shape.n > LN_MAX_RANK || map->dtypes.n != infer->n_outputs) {
+        ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "map with a shape or a list of types that does not fit");
+        return ln_expected(infer->error, "at most %d dimensions, and one type per output", LN_MAX_RANK),
+               LINNET_BAD_ATTRIBUTE;
+    }
+    shape.rank = (int8_t)map->shape.n;
+    for (int64_t d = 0; d < map->shape.n; d++)
+        shape.dims[d] = map->shape.v[d];
+    for (int i = 0; i < infer->n_inputs; i++) {
+        if (infer->inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i))
+            continue;
+        linnet_status status = ln_broadcast(&shape, &infer->inputs[i], &shape, infer->error);
+        if (status)
+            return status;
+    }
+    for (int i = 0; i < infer->n_outputs; i++) {
+        ln_same_shape(&shape, &infer->outputs[i]);
+        infer->outputs[i].dtype = (uint8_t)map->dtypes.v[i];
+    }
+    return LINNET_OK;
+}
+
+typedef union cell {
+    float f;
+    double d;
+    int32_t i;
+    int64_t l;
+} cell;
+
+static bool supports(const ln_call *call) { return call->epilogue == NULL && call->n_outputs > 0; }
+
+static linnet_status configure(ln_call *call) {
+    const ln_map_attributes *map = call->attributes;
+    call->work[0] = ln_count(&call->outputs[0]);
+    call->grain = 2048;
+    call->scratch_thread = (size_t)(map->program.n / LN_MAP_WORDS) * sizeof(cell);
+    return LINNET_OK;
+}
+
+static cell load(const void *data, int dtype, int64_t at, int type) {
+    cell y = {.l = 0};
+    switch (type) {
+    case LINNET_F32: ln_convert_element(&y.f, LINNET_F32, 0, data, dtype, at); break;
+    case LINNET_F64: ln_convert_element(&y.d, LINNET_F64, 0, data, dtype, at); break;
+    case LINNET_I32: ln_convert_element(&y.i, LINNET_I32, 0, data, dtype, at); break;
+    default: ln_convert_element(&y.l, LINNET_I64, 0, data, dtype, at); break;
+    }
+    return y;
+}
+
+/* Quantization of element `coordinates` of tensor t: per tensor or per axis, the axis counted in t's own shape. */
+static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int rank) {
+    if (t->quant->scheme != LN_QUANT_AXIS)
+        return 0;
+    int axis = ln_axis(t->quant->axis, t->rank);
+    return axis < 0 || t->dims[axis] == 1 ? 0 : coordinates[rank - t->rank + axis];
+}
+
+static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t entry, float v) {
+    int64_t low, high, zero = t->quant->zero ? t->quant->zero[entry] : 0;
+    float inverse = 1.0f / t->quant->scale[entry];
+    ln_quant_range(t->dtype, t->quant->bits, &low, &high);
+    float q = ln_round_f(v * inverse);
+    q = q > (float)(low - zero) ? q : (float)(low - zero); /* NaN gives the lowest value */
+    q = q < (float)(high - zero) ? q : (float)(high - zero);
+    ln_store_wrapped(data, t->dtype, at, (int64_t)q + zero);
+}
+
+static cell compute(const int64_t *in, const cell *r, int a_type) {
+    cell y = {.l = 0};
+    cell ca = r[in[2]];
+    switch (in[0] * 16 + in[1]) {
+#define UNARY(opcode, x, z, expression)                             \
+    case LN_MAP_##opcode * 16 + TYPE_##x: {                         \
+        CTYPE_##x a = ca.x;                                         \
+        y.z = (expression);                                         \
+        return y;                                                   \
+    }
+#define BINARY(opcode, x, z, expression)                            \
+    case LN_MAP_##opcode * 16 + TYPE_##x: {                         \
+        CTYPE_##x a = ca.x, b = r[in[3]].x;                         \
+        y.z = (expression);                                         \
+        return y;                                                   \
+    }
+#define TRIG(opcode, full, small)                                   \
+    case LN_MAP_##opcode * 16 + LINNET_F32: y.f = full(ca.f); return y;
+#define TYPE_f LINNET_F32
+#define TYPE_d LINNET_F64
+#define TYPE_i LINNET_I32
+#define TYPE_l LINNET_I64
+#define CTYPE_f float
+#define CTYPE_d double
+#define CTYPE_i int32_t
+#define CTYPE_l int64_t
+#include "simd/map_table.h"
+    default: break;
+    }
+    if (in[0] == LN_MAP_SELECT)
+        return ca.i != 0 ? r[in[3]] : r[in[4]];
+    if (in[0] == LN_MAP_CAST) {
+        switch (in[1]) {
+        case LINNET_F32:
+            y.f = a_type == LINNET_F32   ? ca.f
+                  : a_type == LINNET_F64 ? (float)ca.d
+                  : a_type == LINNET_I32 ? (float)ca.i
+                                         : (float)ca.l;
+            break;
+        case LINNET_F64:
+            y.d = a_type == LINNET_F32   ? (double)ca.f
+                  : a_type == LINNET_F64 ? ca.d
+                  : a_type == LINNET_I32 ? (double)ca.i
+                                         : (double)ca.l;
+            break;
+        case LINNET_I32:
+            y.i = a_type == LINNET_F32   ? ln_f_to_i(ca.f)
+                  : a_type == LINNET_F64 ? ln_d_to_i(ca.d)
+                  : a_type == LINNET_I32 ? ca.i
+                                         : (int32_t)(uint32_t)(uint64_t)ca.l;
+            break;
+        default:
+            y.l = a_type == LINNET_F32   ? ln_f_to_l(ca.f)
+                  : a_type == LINNET_F64 ? ln_d_to_l(ca.d)
+                  : a_type == LINNET_I32 ? (int64_t)ca.i
+                                         : ca.l;
+            break;
+        }
+    }
+    return y;
+}
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    const ln_map_attributes *map = call->attributes;
+    const ln_tensor *shape = &call->outputs[0];
+    const int64_t *program = map->program.v;
+    int64_t count = map->program.n / LN_MAP_WORDS, coordinates[LN_MAX_RANK];
+    cell *r = (cell *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    for (int64_t element = begin; element < end; element++) {
+        int64_t rest = element;
+        for (int d = shape->rank - 1; d >= 0; d--) {
+            coordinates[d] = rest % shape->dims[d];
+            rest /= shape->dims[d];
+        }
+        /* An output may lie where an input does, so every load comes before the first store. */
+        for (int pass = 0; pass < 2; pass++) {
+            for (int64_t k = 0; k < count; k++) {
+                const int64_t *in = program + k * LN_MAP_WORDS;
+                bool is_store = in[0] == LN_MAP_STORE || in[0] == LN_MAP_STORE_QUANTIZED;
+                if (is_store != (pass == 1))
+                    continue;
+                const ln_tensor *t;
+                int64_t at;
+                switch (in[0]) {
+                case LN_MAP_LOAD:
+                case LN_MAP_LOAD_DEQUANTIZED:
+                    t = &call->inputs[in[2]];
+                    at = ln_offset_broadcast(t, shape->dims, shape->rank, element);
+                    if (in[0] == LN_MAP_LOAD) {
+                        r[k] = load(b->inputs[in[2]], t->dtype, at, (int)in[1]);
+                    } else {
+                        int64_t entry = quant_entry(t, coordinates, shape->rank);
+                        int64_t stored = ln_load_i64(b->inputs[in[2]], t->dtype, at);
+                        int64_t zero = t->quant->zero ? t->quant->zero[entry] : 0;
+                        r[k].f = (float)(int32_t)(stored - zero) * t->quant->scale[entry];
+                    }
+                    break;
+                case LN_MAP_STORE:
+                    t = &call->outputs[in[3]];
+                    if (b->outputs[in[3]])
+                        ln_convert_element(b->outputs[in[3]], t->dtype, ln_offset_of(t, element), &r[in[2]],
+                                           ln_map_result_type(program + in[2] * LN_MAP_WORDS), 0);
+                    break;
+                case LN_MAP_STORE_QUANTIZED:
+                    t = &call->outputs[in[3]];
+                    if (b->outputs[in[3]])
+                        store_quantized(b->outputs[in[3]], t, ln_offset_of(t, element),
+                                        quant_entry(t, coordinates, shape->rank), r[in[2]].f);
+                    break;
+                case LN_MAP_CONST:
+                    if (in[1] == LINNET_F32)
+                        r[k].f = (float)map->floats.v[in[2]];
+                    else if (in[1] == LINNET_F64)
+                        r[k].d = map->floats.v[in[2]];
+                    else if (in[1] == LINNET_I32)
+                        r[k].i = (int32_t)map->integers.v[in[2]];
+                    else
+                        r[k].l = map->integers.v[in[2]];
+                    break;
+                case LN_MAP_IOTA: r[k] = load(&coordinates[in[2]], LINNET_I64, 0, (int)in[1]); break;
+                case LN_MAP_FIXED_MULTIPLY:
+                    r[k].i = ln_fixed_multiply(r[in[2]].i, (int32_t)map->integers.v[in[3]],
+                                               (int32_t)map->integers.v[in[4]]);
+                    break;
+                case LN_MAP_FIXED_MULTIPLY_SINGLE:
+                    r[k].i = ln_fixed_multiply_single(r[in[2]].i, (int32_t)map->integers.v[in[3]],
+                                                      (int32_t)map->integers.v[in[4]]);
+                    break;
+                case LN_MAP_TABLE:
+                    t = &call->inputs[in[3]];
+                    at = ln_min(ln_max(r[in[2]].i, 0), t->dims[0] - 1);
+                    r[k] = load(b->inputs[in[3]], t->dtype, at * t->strides[0], (int)in[1]);
+                    break;
+                default: r[k] = compute(in, r, ln_map_result_type(program + in[2] * LN_MAP_WORDS)); break;
+                }
+            }
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel ln_reference_map = {
+    .name = "map_reference",
+    .op = LN_OP_MAP,
+    .isa = LN_ISA_SCALAR,
+    .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+    .supports = supports,
+    .configure = configure,
+    .run = run,
+};
