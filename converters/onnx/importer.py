@@ -449,10 +449,16 @@ def reads(node: NodeProto) -> set[str]:
 
 
 def dims_of(kind: Any) -> tuple[Dim, ...] | None:
-    """Shape of a TypeProto.Tensor."""
+    """Shape of a TypeProto.Tensor. Exporters also write -1, or the name "?", for a dimension that is just not known."""
     if not kind.HasField("shape"):
         return None
-    return tuple(d.dim_value if d.HasField("dim_value") else (d.dim_param or None) for d in kind.shape.dim)
+    dims: list[Dim] = []
+    for d in kind.shape.dim:
+        if d.HasField("dim_value"):
+            dims.append(None if d.dim_value == -1 else d.dim_value)
+        else:
+            dims.append(d.dim_param if d.dim_param not in ("", "?") else None)
+    return tuple(dims)
 
 
 def type_of(tensor: Tensor | None) -> bytes:
@@ -474,8 +480,7 @@ def type_of(tensor: Tensor | None) -> bytes:
 def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:
     """The serialized function body for an opset."""
     version = max((v for v in versions if v <= opset), default=min(versions))
-    text: bytes = get(version)
-    return text
+    return bytes(get(version))
 
 
 def substituted(node: NodeProto, given: Mapping[str, onnx.AttributeProto]) -> NodeProto:

@@ -9,7 +9,7 @@ from linnet._ops import evaluate_node
 from linnet.converters.onnx.affine import absorb, normalizations_to_maps
 from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.errors import GraphError
-from linnet.graph import Function, Graph
+from linnet.graph import Function, Graph, Tensor
 
 MOVES = frozenset({"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"})  # copies that do not grow
 
@@ -29,7 +29,7 @@ def rewrite(graph: Graph) -> None:
 
 def fold_weights(function: Function) -> None:
     """Moves the elements of constants of any size now: a transposed weight is a weight."""
-    table = {}
+    table: dict[Tensor, Tensor] = {}
     for node in function.nodes:
         node.inputs = [table.get(t, t) if t is not None else None for t in node.inputs]
         moves = node.op == "copy" and node.attributes["kind"] in MOVES

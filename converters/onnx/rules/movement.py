@@ -113,7 +113,8 @@ def slice_(op: Operation) -> Tensor:
             axes=axes or list(range(len(starts))), steps=steps or [1] * len(starts),
         )  # fmt: skip
     operands = [x, *(as_i64(op, op.input(i)) for i in (1, 2))]
-    length = op.input(1).shape[0] if op.input(1).shape else None
+    shape = op.input(1).shape
+    length = shape[0] if shape else None
     if length is None and (op.optional(3) is None or op.optional(4) is None):
         length = rank_of(x, "input 0")
     for index in (3, 4):

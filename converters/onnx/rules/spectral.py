@@ -26,7 +26,8 @@ def _dft(op: Operation, axis: int) -> Tensor:
     used = min(extent, length)
     real_out = inverse and onesided
     if real_out:  # the other half is the conjugate: every bin but the first (and the middle one) counts twice
-        length = op.ints(1)[0] if op.optional(1) is not None and op.ints(1) else 2 * (extent - 1)
+        given = op.ints(1)
+        length = given[0] if given else 2 * (extent - 1)
         used = min(extent, length // 2 + 1)
         x = op.slice(x, axis, 0, used) if used < extent else x
     bins = length // 2 + 1 if onesided and not inverse else length
