@@ -15,8 +15,7 @@ static bool shape_fits(const ln_call *call) {
         return false;
     if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1))
         return false;
-    bool stores_itself = call->epilogue == NULL && (y->dtype == LINNET_F32 || !ln_dtype_is_float(y->dtype));
-    if (stores_itself)
+    if (call->epilogue == NULL)
         return true;
     /* ln_epilogue_apply needs rows of channels without gaps. */
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
@@ -95,8 +94,7 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
     if (clamp && !d->integer)
         d->low = call->epilogue->low, d->high = call->epilogue->high;
-    d->apply = d->integer ? call->epilogue != NULL
-                          : (call->epilogue != NULL && !clamp) || call->outputs[0].dtype != LINNET_F32;
+    d->apply = call->epilogue != NULL && (d->integer || !clamp);
     d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32;
     if (d->integer) {
         status = ln_requant_prepare(call, x, w, 0, y, d->channels, (int)a->requant, &d->requant);

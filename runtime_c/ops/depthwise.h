@@ -15,7 +15,7 @@ typedef struct ln_depthwise {
     int64_t channels, padded;
     bool constant;        /* weights and bias are packed; else phase 0 packs them into scratch */
     bool direct;          /* f32 rows are computed right in the output */
-    bool apply;           /* ln_epilogue_apply stores (or finishes in place, with direct) */
+    bool apply;           /* ln_epilogue_apply stores (in place, with direct) */
     float low, high;      /* clamp of floats */
     bool integer;
     bool sums_fit;        /* sum and bias fit 32 bits, proved from the constants; else the bias is added in 64 bits */

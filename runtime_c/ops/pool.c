@@ -70,12 +70,6 @@ static int64_t flat_index(const ln_window *w, int64_t storage_order, int64_t n, 
     return w->channel_axis == 1 ? (n * w->in_channels + c) * plane + at : (n * plane + at) * w->in_channels + c;
 }
 
-/* Taps of one axis that lie inside the padded input: what count_include_pad counts (not what ceil_mode adds). */
-static int64_t padded_taps(const ln_window *w, int axis, int64_t o) {
-    int64_t first = o * w->stride[axis], room = w->in[axis] + w->pad_begin[axis] + w->pad_end[axis] - first;
-    return room <= 0 ? 0 : ln_min(w->kernel[axis], (room - 1) / w->dilation[axis] + 1);
-}
-
 static double integer_least(int dtype) { return dtype == LINNET_I8 ? -128 : dtype == LINNET_U8 ? 0 : -32768; }
 
 static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
@@ -112,7 +106,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
                     }
             int64_t inside = (last[0] - first[0]) * (last[1] - first[1]) * (last[2] - first[2]), count = inside;
             if (a->count_include_pad)
-                count = padded_taps(w, 0, oz) * padded_taps(w, 1, oy) * padded_taps(w, 2, ox);
+                count = ln_window_padded(w, 0, oz) * ln_window_padded(w, 1, oy) * ln_window_padded(w, 2, ox);
             const ln_quant *quant = call->inputs[0].quant;
             if (!is_float && quant != NULL && quant->zero != NULL) /* padding is a real 0 */
                 sum += (double)(count - inside) * quant->zero[0];

@@ -44,4 +44,10 @@ static inline void ln_window_valid(const ln_window *w, int axis, int64_t o, int6
     *end = ln_max(*begin, *end);
 }
 
+/* Taps of one axis that lie inside the padded input: what count_include_pad counts, and ceil_mode does not add to. */
+static inline int64_t ln_window_padded(const ln_window *w, int axis, int64_t o) {
+    int64_t room = w->in[axis] + w->pad_begin[axis] + w->pad_end[axis] - o * w->stride[axis];
+    return room <= 0 ? 0 : ln_min(w->kernel[axis], (room - 1) / w->dilation[axis] + 1);
+}
+
 #endif

@@ -17,3 +17,7 @@
 #endif
 
 #include "simd/depthwise.inc.c"
+#include "simd/pool.inc.c"
+#include "simd/softmax.inc.c"
+
+#include "simd/norm.inc.c"

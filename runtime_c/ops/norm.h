@@ -1,0 +1,46 @@
+/* norm.h - softmax and normalisations as the SIMD kernels see them: contiguous lines with a stride between them.
+ * Which calls qualify is decided once, in norm_plan.c; the loops are in simd/softmax.inc.c and simd/norm.inc.c. */
+#ifndef LN_NORM_H
+#define LN_NORM_H
+
+#include "core/kernel.h"
+
+/* Lines along one axis of stride 1; the other dimensions enumerate them. */
+typedef struct ln_lines {
+    int64_t length;
+    int n_dims;
+    int64_t dims[LN_MAX_RANK], x_strides[LN_MAX_RANK], y_strides[LN_MAX_RANK];
+} ln_lines;
+
+void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y);
+
+bool ln_softmax_supports(const ln_call *call);
+linnet_status ln_softmax_configure(ln_call *call);
+
+/* x and y dense, parameters dense and of the full normalised shape. */
+bool ln_layer_norm_supports(const ln_call *call);
+linnet_status ln_layer_norm_configure(ln_call *call);
+
+/* x and y dense, channels at axis 1: a group is one contiguous block. */
+bool ln_group_norm_supports(const ln_call *call);
+linnet_status ln_group_norm_configure(ln_call *call);
+
+/* A matrix of rows by columns: a channel per row (dense, channels outside) or per column (channels innermost). Phase 0
+ * makes factor and shift of every channel, phase 1 applies them. */
+typedef struct ln_batch_norm_plan {
+    int64_t rows, columns, channels;
+    bool channel_is_column;
+} ln_batch_norm_plan;
+bool ln_batch_norm_supports(const ln_call *call);
+linnet_status ln_batch_norm_configure(ln_call *call);
+void ln_batch_norm_factors(const ln_call *call, const ln_buffers *b, float *factor, float *shift);
+
+/* Sizes for layer_norm and group_norm: `lines` blocks of `length` elements, in `channels` equal parts with one scale and
+ * bias each (group_norm), or scale and bias element by element (layer_norm, channels == 0). */
+typedef struct ln_norm_plan {
+    int64_t lines, length, channels, groups;
+    double epsilon;
+    bool rms;
+} ln_norm_plan;
+
+#endif

@@ -1,0 +1,24 @@
+/* pool.h - a planned pool for the SIMD kernels, whose channels lie innermost; made once in pool_plan.c.
+ * The loops are in simd/pool.inc.c. */
+#ifndef LN_POOL_H
+#define LN_POOL_H
+
+#include "ops/window.h"
+
+#define LN_POOL_CHUNK 256 /* channels per work item */
+
+typedef struct ln_pool_plan {
+    ln_window window;
+    ln_window_strides x, y;
+    int64_t channels, chunks;
+    int kind;
+    bool count_include_pad;
+    int32_t zero; /* of quantized integers: what padding is worth */
+} ln_pool_plan;
+
+bool ln_pool_supports(const ln_call *call);
+linnet_status ln_pool_configure(ln_call *call);
+/* What the average of one output position divides by. */
+int64_t ln_pool_count(const ln_pool_plan *p, int64_t oz, int64_t oy, int64_t ox, int64_t inside);
+
+#endif

@@ -1,0 +1,49 @@
+/* pool_plan.c - which pools the SIMD kernels take, and their geometry: the part that does not depend on the ISA.
+ * The loops are in simd/pool.inc.c. */
+#include "ops/pool.h"
+
+bool ln_pool_supports(const ln_call *call) {
+    const ln_pool_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    if (call->epilogue != NULL || x->dtype == LINNET_F64 || x->dtype != y->dtype || a->kind == LN_POOL_KIND_LP)
+        return false;
+    if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE)
+        return false;
+    int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
+    if (x->rank < 3 || x->rank > 5 || (x->dims[axis] != 1 && (x->strides[axis] != 1 || y->strides[axis] != 1)))
+        return false;
+    /* Integer averages are summed in 32 bits and divided in f64: exact for windows of up to 2^15 taps. */
+    int64_t taps = 1;
+    for (int64_t i = 0; i < a->kernel.n; i++)
+        taps = taps > 32768 || a->kernel.v[i] > 32768 ? 65536 : taps * a->kernel.v[i];
+    return ln_dtype_is_float(x->dtype) || taps <= 32768;
+}
+
+linnet_status ln_pool_configure(ln_call *call) {
+    const ln_pool_attributes *a = call->attributes;
+    ln_pool_plan *p = call->state = ln_call_state(call, sizeof *p);
+    if (p == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    linnet_status status = ln_window_pool(a, &call->inputs[0], &p->window, NULL);
+    if (status != LINNET_OK)
+        return status;
+    const ln_window *w = &p->window;
+    const ln_quant *quant = call->inputs[0].quant;
+    p->x = ln_window_strides_of(&call->inputs[0], w->channel_axis);
+    p->y = ln_window_strides_of(&call->outputs[0], w->channel_axis);
+    p->channels = w->out_channels;
+    p->chunks = ln_ceil_div(p->channels, LN_POOL_CHUNK);
+    p->kind = (int)a->kind;
+    p->count_include_pad = a->count_include_pad != 0;
+    p->zero = !ln_dtype_is_float(call->inputs[0].dtype) && quant != NULL && quant->zero != NULL ? quant->zero[0] : 0;
+    call->work[0] = w->batch * w->out[0] * w->out[1] * p->chunks;
+    call->flops = (uint64_t)(w->batch * p->channels * ln_window_positions(w) * ln_window_taps(w));
+    return LINNET_OK;
+}
+
+int64_t ln_pool_count(const ln_pool_plan *p, int64_t oz, int64_t oy, int64_t ox, int64_t inside) {
+    const ln_window *w = &p->window;
+    if (!p->count_include_pad)
+        return inside;
+    return ln_window_padded(w, 0, oz) * ln_window_padded(w, 1, oy) * ln_window_padded(w, 2, ox);
+}

@@ -1,0 +1,162 @@
+/* norm.inc.c - layer, RMS, group, instance and batch normalisation of contiguous data in f32.
+ * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c (line_load, line_store). Which calls qualify: ops/norm_plan.c. */
+#include "ops/norm.h"
+
+/* Sum of (x - mean), or of its squares; blocks of f32 sums are added up in double, so that long lines stay accurate. */
+static double norm_sum(const float *x, int64_t n, float mean, bool squares) {
+    double sum = 0;
+    vf shift = vf_set1(mean);
+    for (int64_t block = 0; block < n; block += 4096) {
+        int64_t end = ln_min(n, block + 4096), i = block;
+        vf a = vf_zero(), b = vf_zero();
+        for (; i + 2 * VF_WIDTH <= end; i += 2 * VF_WIDTH) {
+            vf u = vf_sub(vf_load(x + i), shift), v = vf_sub(vf_load(x + i + VF_WIDTH), shift);
+            a = squares ? vf_fma(u, u, a) : vf_add(a, u);
+            b = squares ? vf_fma(v, v, b) : vf_add(b, v);
+        }
+        for (; i < end; i += VF_WIDTH) {
+            int count = (int)ln_min(VF_WIDTH, end - i);
+            vf u = vf_select(vm_first(count), vf_sub(vf_load_partial(x + i, count), shift), vf_zero());
+            a = squares ? vf_fma(u, u, a) : vf_add(a, u);
+        }
+        sum += (double)vf_reduce_add(vf_add(a, b));
+    }
+    return sum;
+}
+
+static inline vf norm_parameter(int dtype, const void *p, int64_t i, int n, float absent) {
+    if (p == NULL)
+        return vf_set1(absent);
+    if (dtype == LINNET_F32)
+        return vf_load_partial((const float *)p + i, n);
+    return dtype == LINNET_F16 ? vf_load_f16_partial((const uint16_t *)p + i, n)
+                               : vf_load_bf16_partial((const uint16_t *)p + i, n);
+}
+
+/* y = x * factor + shift over a run of n. */
+static void norm_affine(const float *x, int64_t n, float factor, float shift, float *y) {
+    vf f = vf_set1(factor), s = vf_set1(shift);
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+        vf_store(y + i, vf_fma(vf_load(x + i), f, s));
+    if (i < n)
+        vf_store_partial(y + i, (int)(n - i), vf_fma(vf_load_partial(x + i, (int)(n - i)), f, s));
+}
+
+static void norm_line_statistics(const ln_norm_plan *p, const float *x, float *mean, float *inverse) {
+    double n = (double)p->length;
+    *mean = p->rms ? 0 : (float)(norm_sum(x, p->length, 0, false) / n);
+    *inverse = (float)(1 / sqrt(norm_sum(x, p->length, *mean, true) / n + p->epsilon));
+}
+
+static inline const void *optional_input(const ln_call *call, const ln_buffers *b, int i) {
+    return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE ? b->inputs[i] : NULL;
+}
+
+static linnet_status layer_norm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                    int thread) {
+    (void)phase;
+    const ln_norm_plan *p = call->state;
+    int dtype = call->inputs[0].dtype;
+    const void *scale = optional_input(call, b, 1), *bias = optional_input(call, b, 2);
+    float *scratch = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    for (int64_t item = begin; item < end; item++) {
+        int64_t at = item * p->length;
+        const float *x = (const float *)b->inputs[0] + at;
+        float *y = (float *)b->outputs[0] + at, mean, inverse;
+        if (dtype != LINNET_F32) {
+            line_load(dtype, (const uint16_t *)b->inputs[0] + at, p->length, scratch);
+            x = y = scratch;
+        }
+        norm_line_statistics(p, x, &mean, &inverse);
+        vf m = vf_set1(mean), f = vf_set1(inverse);
+        for (int64_t i = 0; i < p->length; i += VF_WIDTH) {
+            int n = (int)ln_min(VF_WIDTH, p->length - i);
+            vf v = vf_mul(vf_sub(vf_load_partial(x + i, n), m), f);
+            v = vf_fma(v, norm_parameter(dtype, scale, i, n, 1), norm_parameter(dtype, bias, i, n, 0));
+            vf_store_partial(y + i, n, v);
+        }
+        if (dtype != LINNET_F32)
+            line_store(dtype, scratch, p->length, (uint16_t *)b->outputs[0] + at);
+        if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE)
+            ((float *)b->outputs[1])[item] = mean;
+        if (call->n_outputs > 2 && call->outputs[2].dtype != LINNET_NONE)
+            ((float *)b->outputs[2])[item] = inverse;
+    }
+    return LINNET_OK;
+}
+
+static linnet_status group_norm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                    int thread) {
+    (void)phase;
+    const ln_norm_plan *p = call->state;
+    int dtype = call->inputs[0].dtype;
+    const void *scale = optional_input(call, b, 1), *bias = optional_input(call, b, 2);
+    float *scratch = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    int64_t plane = p->length / p->channels;
+    for (int64_t item = begin; item < end; item++) {
+        int64_t at = item * p->length, first = item % p->groups * p->channels;
+        const float *x = (const float *)b->inputs[0] + at;
+        float *y = (float *)b->outputs[0] + at, mean, inverse;
+        if (dtype != LINNET_F32) {
+            line_load(dtype, (const uint16_t *)b->inputs[0] + at, p->length, scratch);
+            x = y = scratch;
+        }
+        norm_line_statistics(p, x, &mean, &inverse);
+        for (int64_t c = 0; c < p->channels; c++) {
+            double factor = (double)inverse, shift = 0;
+            if (scale != NULL)
+                factor *= ln_load_f64(scale, dtype, (first + c) * call->inputs[1].strides[0]);
+            if (bias != NULL)
+                shift = ln_load_f64(bias, dtype, (first + c) * call->inputs[2].strides[0]);
+            norm_affine(x + c * plane, plane, (float)factor, (float)(shift - (double)mean * factor), y + c * plane);
+        }
+        if (dtype != LINNET_F32)
+            line_store(dtype, scratch, p->length, (uint16_t *)b->outputs[0] + at);
+    }
+    return LINNET_OK;
+}
+
+static linnet_status batch_norm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                    int thread) {
+    (void)thread;
+    const ln_batch_norm_plan *p = call->state;
+    float *factor = b->scratch, *shift = factor + p->channels;
+    if (phase == 0) {
+        ln_batch_norm_factors(call, b, factor, shift);
+        return LINNET_OK;
+    }
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = (const float *)b->inputs[0] + row * p->columns;
+        float *y = (float *)b->outputs[0] + row * p->columns;
+        if (!p->channel_is_column) {
+            norm_affine(x, p->columns, factor[row % p->channels], shift[row % p->channels], y);
+            continue;
+        }
+        for (int64_t i = 0; i < p->columns; i += VF_WIDTH) {
+            int n = (int)ln_min(VF_WIDTH, p->columns - i);
+            vf v = vf_fma(vf_load_partial(x + i, n), vf_load_partial(factor + i, n), vf_load_partial(shift + i, n));
+            vf_store_partial(y + i, n, v);
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel LN_SIMD_NAME(ln_layer_norm) = {.name = "layer_norm_lines__" LN_SIMD_TEXT,
+                                               .op = LN_OP_LAYER_NORM,
+                                               .isa = LN_SIMD_ISA,
+                                               .supports = ln_layer_norm_supports,
+                                               .configure = ln_layer_norm_configure,
+                                               .run = layer_norm_run};
+const ln_kernel LN_SIMD_NAME(ln_group_norm) = {.name = "group_norm_planes__" LN_SIMD_TEXT,
+                                               .op = LN_OP_GROUP_NORM,
+                                               .isa = LN_SIMD_ISA,
+                                               .supports = ln_group_norm_supports,
+                                               .configure = ln_group_norm_configure,
+                                               .run = group_norm_run};
+const ln_kernel LN_SIMD_NAME(ln_batch_norm) = {.name = "batch_norm_rows__" LN_SIMD_TEXT,
+                                               .op = LN_OP_BATCH_NORM,
+                                               .isa = LN_SIMD_ISA,
+                                               .supports = ln_batch_norm_supports,
+                                               .configure = ln_batch_norm_configure,
+                                               .run = batch_norm_run};
