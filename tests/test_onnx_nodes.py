@@ -15,6 +15,7 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+from onnx import TensorProto, numpy_helper
 
 # What passes today. A change that passes fewer is refused; one that passes more raises these.
 PLAIN_AT_LEAST = 450
@@ -65,7 +66,7 @@ def compare(results: Any, expected: Any, rtol: float, atol: float) -> str:
     if len(results) != len(expected):
         return f"{len(results)} outputs, not {len(expected)}"
     for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):
-        wanted = np.asarray(wanted)
+        wanted = np.asarray(numpy_helper.to_array(wanted) if isinstance(wanted, TensorProto) else wanted)
         if wanted.dtype.name == "bfloat16":
             if result.dtype != np.uint16:
                 return f"output {index} is {result.dtype}, not bf16 bit patterns"

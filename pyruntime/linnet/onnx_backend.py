@@ -52,8 +52,8 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
 
 
 def _storable(value: Any) -> npt.NDArray[Any]:
-    """An array that the session takes: bfloat16 as bit patterns, everything in native byte order."""
-    array = np.asarray(value)
+    """An array that the session takes: the value of a TensorProto, bfloat16 as bit patterns."""
+    array = np.asarray(onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value)
     return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 

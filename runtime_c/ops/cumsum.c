@@ -1,5 +1,5 @@
-/* cumsum.c - shape rule and kernel of `cumsum`: running sum or product along an axis known at plan time.
- * Floats accumulate in f64, integers wrap. Rows along the axis are independent work items. */
+/* cumsum.c - shape rule and kernel of `cumsum`: running sum or product along an axis.
+ * Floats accumulate in f64, integers wrap. Rows along the axis are independent work items, once the axis is known. */
 #include "core/kernel.h"
 #include "ops/convert.h"
 #include "ops/index.h"
@@ -17,11 +17,13 @@ linnet_status ln_infer_cumsum(const ln_infer *infer) {
 }
 
 static bool supports(const ln_call *call) {
-    return call->epilogue == NULL && call->inputs[1].data != NULL && call->inputs[0].dtype == call->outputs[0].dtype;
+    return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype;
 }
 
 static linnet_status configure(ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
+    if (!call->inputs[1].data) /* the axis comes while running: one item does every row */
+        return LINNET_OK;
     int axis = ln_axis(ln_known_int(&call->inputs[1], 0), x->rank);
     call->work[0] = x->dims[axis] > 0 ? ln_count(x) / x->dims[axis] : 0;
     return LINNET_OK;
@@ -32,7 +34,13 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     (void)thread;
     const ln_cumsum_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    int axis = ln_axis(ln_known_int(&call->inputs[1], 0), x->rank);
+    bool known = call->inputs[1].data != NULL;
+    int64_t wanted = known ? ln_known_int(&call->inputs[1], 0) : ln_load_wrapped(b->inputs[1], call->inputs[1].dtype, 0);
+    int axis = ln_axis(wanted, x->rank);
+    if (axis < 0)
+        return ln_index_error(b, "axis", wanted, -x->rank, x->rank - 1);
+    if (!known)
+        begin = 0, end = x->dims[axis] > 0 ? ln_count(x) / x->dims[axis] : 0;
     int64_t n = x->dims[axis], dx = x->strides[axis], dy = y->strides[axis];
     ln_tensor rows_x = *x, rows_y = *y;
     rows_x.dims[axis] = rows_y.dims[axis] = 1;

@@ -63,7 +63,9 @@ def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
 
     = a @ b - a_zero * sum(b) - b_zero * sum(a) + k * a_zero * b_zero, exact modulo 2^32.
     """
-    y = op.emit("matmul", [a, b], output_dtype="i32")
+    from linnet.converters.onnx.rules.quantization import stored
+
+    y = op.emit("matmul", [stored(op, a, None), stored(op, b, None)], output_dtype="i32")
     b_rank, a_rank = rank_of(b, "input 1"), rank_of(a, "input 0")
     if not _is_zero(a_zero):
         assert a_zero is not None

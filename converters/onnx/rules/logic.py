@@ -60,7 +60,8 @@ def bitwise_not(op: Operation) -> Tensor:
 
 @rule("BitShift")
 def bit_shift(op: Operation) -> Tensor:
-    opcode = "shift_left" if op.attribute("direction") == "LEFT" else "shift_right_logical"
+    right = "shift_right" if op.input(0).dtype in ("i8", "i16", "i32", "i64") else "shift_right_logical"
+    opcode = "shift_left" if op.attribute("direction") == "LEFT" else right
     return op.map([op.input(0), op.input(1)], lambda p, x, y: x.binary(opcode, y))
 
 

@@ -76,7 +76,7 @@ def requantized(op: Operation, y: Tensor, a_scale: Tensor, b_scale: Tensor, y_sc
     return op.map([y, a_scale, b_scale, y_scale, y_zero], body, y_zero.dtype)
 
 
-def _stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
+def stored(op: Operation, tensor: Tensor, zero: Tensor | None, axis: int | None = None) -> Tensor:
     """The same integers with a quantization of scale 1 and the given constant zero points."""
     value = np.zeros(1, np.int32) if zero is None or zero.data is None else zero.data.reshape(-1).astype(np.int32)
     per_axis = axis if value.size > 1 else None
@@ -112,15 +112,14 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
             half = len(pads) // 2
             amounts = op.constant(np.array([0, 0, *pads[:half], 0, 0, *pads[half:]], np.int64))
             x = op.emit("copy", [x, amounts, op.reshape(x_zero, [])], kind="pad")
-        stored = _stored(op, w, w_zero, 0)
-        y = op.emit("conv", [_stored(op, x, None), stored], output_dtype="i32", **attributes)
+        y = op.emit("conv", [stored(op, x, None), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
         sums = op.reduce(op.map([w], lambda p, v: v, "i32"), "sum", list(range(1, rank)), keep_dims=False)
         if w_zero is not None:
             taps = int(np.prod(w.static_shape[1:])) if w.static_shape else 0
             sums = op.map([sums, op.reshape(w_zero, [-1])], lambda p, s, z: s - z * taps)
         per_channel = op.reshape(sums, [-1] + [1] * (rank - 2))
         return op.map([y, op.reshape(x_zero, []), per_channel], lambda p, v, z, s: v - z * s)
-    return op.emit("conv", [_stored(op, x, x_zero), _stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
+    return op.emit("conv", [stored(op, x, x_zero), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
 
 
 @rule("ConvInteger")

@@ -392,7 +392,7 @@ def cumsum(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """Running sum along an axis (a scalar i32/i64 input, known at plan time)."""
+    """Running sum along an axis (a scalar i32/i64 input)."""
     result = emit("cumsum", [x, axis], {"exclusive": exclusive, "reverse": reverse, "product": product}, 1, name, function)
     return result[0]
 
