@@ -1,0 +1,200 @@
+/* test_threads.c - the thread pool and the readers-writer lock: every task once, none after the end, many times over.
+ * Run under ThreadSanitizer as well; the pool is used spinning, asleep, and from several threads with pools of their own. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "check.h"
+
+#include "core/memory.h"
+#include "core/platform.h"
+
+#include <pthread.h>
+#include <time.h>
+
+enum { MOST = 8 };
+
+typedef struct work {
+    int runs[MOST];
+    long long sums[MOST]; /* written without atomics: the pool must order them */
+    int spin;
+} work;
+
+static void task(void *argument, int index)
+{
+    work *w = argument;
+    for (volatile int i = 0; i < w->spin; i++)
+        ;
+    w->runs[index]++;
+    w->sums[index] += w->runs[index];
+}
+
+static ln_threads *start(ln_memory *memory, void **block, int workers)
+{
+    ln_threads *threads = NULL;
+    linnet_error error;
+    *block = ln_memory_alloc(memory, ln_threads_size(workers));
+    CHECK(*block != NULL);
+    CHECK_INT(ln_threads_init(*block, workers, &threads, &error), LINNET_OK);
+    return threads;
+}
+
+static void stop(ln_memory *memory, void *block, ln_threads *threads, int workers)
+{
+    ln_threads_free(threads);
+    ln_memory_free(memory, block, ln_threads_size(workers));
+}
+
+static void nap(long microseconds)
+{
+    struct timespec time = {0, microseconds * 1000};
+    nanosleep(&time, NULL);
+}
+
+/* Counts vary from run to run, so that workers skip runs and come late. */
+static void *many_runs(void *argument)
+{
+    int workers = *(int *)argument, expected[MOST] = {0}, wrong = 0;
+    ln_memory memory;
+    void *block;
+    ln_threads *threads;
+    work w;
+    uint64_t state = 88172645463325252u + (uint64_t)workers;
+    ln_memory_init(&memory, NULL);
+    memset(&w, 0, sizeof w);
+    *(int *)argument = 0;
+    block = ln_memory_alloc(&memory, ln_threads_size(workers));
+    if (!block || ln_threads_init(block, workers, &threads, NULL)) {
+        *(int *)argument = 1;
+        return NULL;
+    }
+    for (int session = 0; session < 20; session++) {
+        ln_threads_begin(threads);
+        for (int run = 0; run < 60; run++) {
+            int count = (int)(check_random(&state) % (uint64_t)(workers + 2));
+            w.spin = (int)(check_random(&state) % 200);
+            ln_threads_run(threads, task, &w, count);
+            for (int i = 0; i < MOST; i++) {
+                expected[i] += i < count;
+                wrong += w.runs[i] != expected[i];
+            }
+        }
+        ln_threads_end(threads);
+        if (session % 5 == 0)
+            nap(200); /* workers fall asleep */
+    }
+    ln_threads_free(threads);
+    ln_memory_free(&memory, block, ln_threads_size(workers));
+    *(int *)argument = wrong || memory.bytes;
+    return NULL;
+}
+
+static void outside_of_a_session(void)
+{
+    ln_memory memory;
+    void *block;
+    work w;
+    ln_threads *threads;
+    ln_memory_init(&memory, NULL);
+    threads = start(&memory, &block, 3);
+    memset(&w, 0, sizeof w);
+    for (int i = 0; i < 50; i++) /* no begin: workers never spin, all the same the work is done */
+        ln_threads_run(threads, task, &w, 4);
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(w.runs[i], 50);
+    ln_threads_run(threads, task, &w, 100); /* more than there are threads: as many as there are */
+    CHECK_INT(w.runs[3], 51);
+    CHECK_INT(w.runs[4], 0);
+    stop(&memory, block, threads, 3);
+    threads = start(&memory, &block, 0);
+    ln_threads_run(threads, task, &w, 1);
+    CHECK_INT(w.runs[0], 52);
+    stop(&memory, block, threads, 0);
+    CHECK_INT(memory.bytes, 0);
+}
+
+/* Workers that wait without work use next to no processor time, inside a session as well as outside. */
+static void idle_workers_sleep(void)
+{
+    ln_memory memory;
+    void *block;
+    work w;
+    ln_threads *threads;
+    struct timespec before, after;
+    double used;
+    ln_memory_init(&memory, NULL);
+    memset(&w, 0, sizeof w);
+    threads = start(&memory, &block, 3);
+    ln_threads_begin(threads);
+    ln_threads_run(threads, task, &w, 4);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
+    nap(100000);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
+    used = (double)(after.tv_sec - before.tv_sec) + 1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+    CHECK(used < 0.03); /* three workers that spun on would use at least 0.1 s */
+    ln_threads_end(threads);
+    stop(&memory, block, threads, 3);
+}
+
+typedef struct shared {
+    ln_lock lock;
+    int a, b, torn;
+} shared;
+
+static void *reader(void *argument)
+{
+    shared *s = argument;
+    int torn = 0;
+    for (int i = 0; i < 2000; i++) {
+        ln_lock_shared(&s->lock);
+        torn += s->a != s->b;
+        ln_unlock(&s->lock);
+    }
+    ln_lock_exclusive(&s->lock);
+    s->torn += torn;
+    ln_unlock(&s->lock);
+    return NULL;
+}
+
+static void *writer(void *argument)
+{
+    shared *s = argument;
+    for (int i = 0; i < 2000; i++) {
+        ln_lock_exclusive(&s->lock);
+        s->a++;
+        s->b++;
+        ln_unlock(&s->lock);
+    }
+    return NULL;
+}
+
+static void lock(void)
+{
+    shared s;
+    pthread_t threads[4];
+    memset(&s, 0, sizeof s);
+    CHECK(ln_lock_init(&s.lock));
+    for (int i = 0; i < 4; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, i < 2 ? reader : writer, &s), 0);
+    for (int i = 0; i < 4; i++)
+        pthread_join(threads[i], NULL);
+    CHECK_INT(s.a, 4000);
+    CHECK_INT(s.b, 4000);
+    CHECK_INT(s.torn, 0);
+    ln_lock_destroy(&s.lock);
+}
+
+int main(void)
+{
+    int workers[3] = {1, 3, 7};
+    pthread_t threads[3];
+    outside_of_a_session();
+    idle_workers_sleep();
+    for (int i = 0; i < 3; i++)
+        CHECK_INT(pthread_create(&threads[i], NULL, many_runs, &workers[i]), 0);
+    for (int i = 0; i < 3; i++) {
+        pthread_join(threads[i], NULL);
+        CHECK_INT(workers[i], 0);
+    }
+    lock();
+    CHECK(ln_default_thread_count() >= 1);
+    return check_end("test_threads");
+}
