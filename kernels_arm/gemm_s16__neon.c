@@ -146,11 +146,11 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 const ln_gemm_set ln_gemm_i8__neon = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
     .depth = 1, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
-    .row_sums = ln_gemm_row_sums_i16, .store_row = store_row};
+    .row_sums = ln_gemm_row_sums_i16, .store = store};
 const ln_gemm_set ln_gemm_i16__neon = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * LANES,
     .depth = 1, .takes = 1u << LINNET_I16, .full = full_wide, .half = half_wide, .convert = convert,
-    .row_sums = ln_gemm_row_sums_i16, .store_row = store_row};
+    .row_sums = ln_gemm_row_sums_i16, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__neon, &ln_gemm_i16__neon};
 
 LN_GEMM_KERNELS(int__neon, "matmul_int_s16_8x8__neon", "conv_int_igemm_s16_8x8__neon", LN_ISA_NEON, sets)

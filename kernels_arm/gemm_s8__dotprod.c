@@ -115,11 +115,11 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 const ln_gemm_set ln_gemm_i8__dotprod = {
     .a_dtype = LINNET_I8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
     .takes = 1u << LINNET_I8, .full = full_s, .half = half_s, .convert = convert, .row_sums = ln_gemm_row_sums_i8,
-    .store_row = store_row};
+    .store = store};
 const ln_gemm_set ln_gemm_u8__dotprod = {
     .a_dtype = LINNET_U8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
     .takes = 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = ln_gemm_row_sums_u8,
-    .store_row = store_row};
+    .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};
 
 LN_GEMM_KERNELS(int8__dotprod, "matmul_int8_dp4_8x8__dotprod", "conv_int8_igemm_dp4_8x8__dotprod", LN_ISA_DOTPROD, sets)

@@ -110,21 +110,31 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
         ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_U8);
 }
 
-/* The sum of a row of bytes: 64 at a time against ones. */
+/* The sums of four rows of bytes, 64 at a time against ones. */
 static inline __attribute__((always_inline)) void row_sums(const void *const *a, int64_t taps, int64_t rows, int64_t kc,
                                                            const bool a_signed, int32_t *sums) {
     __m512i ones = _mm512_set1_epi8(1);
-    for (int64_t i = 0; i < rows; i++) {
-        __m512i sum = _mm512_setzero_si512();
-        for (int64_t t = 0; t < taps; t++) {
-            const uint8_t *row = a[t * rows + i];
-            for (int64_t k = 0; k < kc; k += 64) {
-                __mmask64 mask = kc - k >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (kc - k)) - 1;
-                __m512i v = _mm512_maskz_loadu_epi8(mask, row + k);
-                sum = a_signed ? _mm512_dpbusd_epi32(sum, ones, v) : _mm512_dpbusd_epi32(sum, v, ones);
+    for (int64_t i = 0; i < rows; i += 4) {
+        __m512i sum[4];
+        LN_UNROLL
+        for (int j = 0; j < 4; j++) {
+            sum[j] = _mm512_setzero_si512();
+            for (int64_t t = 0; t < taps && i + j < rows; t++) {
+                const uint8_t *row = a[t * rows + i + j];
+                for (int64_t k = 0; k < kc; k += 64) {
+                    __mmask64 mask = kc - k >= 64 ? ~(__mmask64)0 : ((__mmask64)1 << (kc - k)) - 1;
+                    __m512i v = _mm512_maskz_loadu_epi8(mask, row + k);
+                    sum[j] = a_signed ? _mm512_dpbusd_epi32(sum[j], ones, v) : _mm512_dpbusd_epi32(sum[j], v, ones);
+                }
             }
         }
-        sums[i] = _mm512_reduce_add_epi32(sum);
+        __m512i pair0 = _mm512_add_epi32(_mm512_unpacklo_epi32(sum[0], sum[1]), _mm512_unpackhi_epi32(sum[0], sum[1]));
+        __m512i pair1 = _mm512_add_epi32(_mm512_unpacklo_epi32(sum[2], sum[3]), _mm512_unpackhi_epi32(sum[2], sum[3]));
+        __m512i four = _mm512_add_epi32(_mm512_unpacklo_epi64(pair0, pair1), _mm512_unpackhi_epi64(pair0, pair1));
+        __m256i half = _mm256_add_epi32(_mm512_castsi512_si256(four), _mm512_extracti64x4_epi64(four, 1));
+        __m128i v = _mm_add_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+        int64_t left = rows - i;
+        _mm_mask_storeu_epi32(sums + i, (__mmask8)(left >= 4 ? 15 : (1 << left) - 1), v);
     }
 }
 static void row_sums_s(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {
@@ -139,11 +149,11 @@ static void row_sums_u(const void *const *a, int64_t taps, int64_t rows, int64_t
 const ln_gemm_set ln_gemm_i8__avx512vnni = {
     .a_dtype = LINNET_I8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
     .takes = 1u << LINNET_I8, .full = full_s, .half = half_s, .convert = convert, .row_sums = row_sums_s,
-    .store_row = store_row};
+    .store = store};
 const ln_gemm_set ln_gemm_u8__avx512vnni = {
     .a_dtype = LINNET_U8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
     .takes = 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = row_sums_u,
-    .store_row = store_row};
+    .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 
 LN_GEMM_KERNELS(int8__avx512vnni, "matmul_int8_dp4_14x32__avx512vnni", "conv_int8_igemm_dp4_14x32__avx512vnni",

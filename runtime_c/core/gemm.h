@@ -40,9 +40,10 @@ typedef void (*ln_gemm_ukernel)(const ln_gemm_tile *tile);
 typedef void (*ln_gemm_convert)(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype);
 /* Sum of kc elements at each of taps * rows pointers, by row. */
 typedef void (*ln_gemm_row_sums)(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
-/* One row of n sums (of c_dtype), columns from `channel` on, to the stored integers or f32 at y; equal to
- * ln_requant_store. */
-typedef void (*ln_gemm_store_row)(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
+/* Rows of n sums (of c_dtype), columns from `channel` on, to the stored integers or f32 at y; equal to ln_requant_store.
+ * Strides in bytes. y may be where the sums are. */
+typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                              int64_t n, void *y, int64_t y_stride);
 
 /* What one ISA offers for one kind of product. Panels are `width` columns wide, the last one half as wide when that is
  * enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. */
@@ -56,7 +57,7 @@ typedef struct ln_gemm_set {
     const ln_gemm_ukernel *half;
     ln_gemm_convert convert;
     ln_gemm_row_sums row_sums;   /* NULL for floats */
-    ln_gemm_store_row store_row; /* NULL for floats */
+    ln_gemm_store store; /* NULL for floats */
 } ln_gemm_set;
 
 /* Portable helpers, good for every ISA. */
@@ -65,7 +66,9 @@ void ln_gemm_row_sums_i8(const void *const *a, int64_t taps, int64_t rows, int64
 void ln_gemm_row_sums_u8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
 void ln_gemm_row_sums_i16(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
 
-void ln_gemm_store_row_any(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
+void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
+void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows, int64_t n,
+                       void *y, int64_t y_stride);
 
 bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);

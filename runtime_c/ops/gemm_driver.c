@@ -37,9 +37,15 @@ ROW_SUMS(ln_gemm_row_sums_i8, int8_t)
 ROW_SUMS(ln_gemm_row_sums_u8, uint8_t)
 ROW_SUMS(ln_gemm_row_sums_i16, int16_t)
 
-void ln_gemm_store_row_any(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y) {
+void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y) {
     for (int64_t i = 0; i < n; i++)
         ln_requant_store(r, channel + i, r->wide ? ((const int64_t *)sums)[i] : ((const int32_t *)sums)[i], y, i);
+}
+
+void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows, int64_t n,
+                       void *y, int64_t y_stride) {
+    for (int64_t i = 0; i < rows; i++)
+        ln_gemm_store_row(r, channel, (const char *)sums + i * sums_stride, n, (char *)y + i * y_stride);
 }
 
 void ln_gemm_pack(const ln_call *call, void *packed) {
@@ -79,7 +85,7 @@ typedef struct row_block {
 
 static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
     const ln_gemm_product *p = &g->products[block->product];
-    const char *base = (const char *)b->inputs[g->a_operand] + p->a * (int64_t)ln_dtype_size(g->a_dtype);
+    const char *base = (const char *)b->inputs[g->a_operand] + p->a * g->a_size;
     block->rows = (const void **)(void *)scratch;
     if (g->gather) {
         char *copy = scratch + g->a_offset;
@@ -109,12 +115,10 @@ static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, c
     int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
     if (g->integer) {
         int64_t y_size = (int64_t)ln_dtype_size(g->requant.output_dtype);
-        for (int64_t i = 0; i < block->count; i++) {
-            char *sums = (char *)c + i * ldc * c_size;
-            /* For an epilogue the f32 values take the place of the sums, which are never narrower. */
-            char *y = g->apply ? sums : (char *)b->outputs[0] + ((row + i) * g->ldc + at) * y_size;
-            g->set->store_row(&g->requant, at, sums, columns, y);
-        }
+        /* For an epilogue the f32 values take the place of the sums, which are never narrower. */
+        void *y = g->apply ? c : (char *)b->outputs[0] + (row * g->ldc + at) * y_size;
+        g->set->store(&g->requant, at, c, ldc * c_size, block->count, columns, y,
+                      g->apply ? ldc * c_size : g->ldc * y_size);
     }
     if (g->apply)
         ln_epilogue_apply(call, b, row, block->count, at, columns, c, ldc * c_size / (int64_t)sizeof(float));

@@ -32,6 +32,7 @@ typedef struct ln_gemm {
     int64_t a_row, a_k;
     ln_window window;
     ln_window_strides x;
+    int64_t a_size, copy_size; /* bytes of an element, as it comes and as the kernel reads it */
     const void *padding; /* kc elements of the zero point, in the caller's dtype or the kernel's (gather) */
 
     /* B: element (k = tap, c; n) at matrix_offset + n * b_n + tap * b_tap + c * b_c. */

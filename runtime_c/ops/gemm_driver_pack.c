@@ -8,38 +8,49 @@ static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
     return g->segments == 1 ? tap * g->kc + c : tap * g->padded + c;
 }
 
+enum { PACK_BLOCK = 16 }; /* channels read together, so that a cache line of the source is used up while it is hot */
+
+static float load_float(const char *source, int dtype, int64_t i) {
+    switch (dtype) {
+    case LINNET_F32: return ((const float *)(const void *)source)[i];
+    case LINNET_F16: return ln_f16_to_f32(((const uint16_t *)(const void *)source)[i]);
+    default: return ln_bf16_to_f32(((const uint16_t *)(const void *)source)[i]);
+    }
+}
+
 static void pack_f32(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width, float *out) {
-    size_t size = ln_dtype_size(g->b_dtype);
-    for (int64_t tap = 0; tap < g->taps; tap++)
-        for (int64_t c = 0; c < g->kc; c++) {
-            float *row = out + panel_k(g, tap, c) * width;
-            int64_t at = first * g->b_n + tap * g->b_tap + c * g->b_c;
-            if (g->b_dtype == LINNET_F32 && g->b_n == 1)
-                memcpy(row, source + at * (int64_t)size, (size_t)columns * sizeof(float));
-            else if (g->b_dtype == LINNET_F32)
-                for (int64_t n = 0; n < columns; n++)
-                    row[n] = ((const float *)(const void *)source)[at + n * g->b_n];
-            else
-                for (int64_t n = 0; n < columns; n++)
-                    row[n] = (float)ln_load_f64(source, g->b_dtype, at + n * g->b_n);
-            for (int64_t n = columns; n < width; n++)
-                row[n] = 0;
-        }
+    if (columns < width)
+        memset(out, 0, (size_t)(g->segments * g->padded * width) * sizeof *out);
+    const float *from = (const float *)(const void *)source + first;
+    if (g->b_dtype == LINNET_F32 && g->b_n == 1) {
+        for (int64_t tap = 0; tap < g->taps; tap++)
+            for (int64_t c = 0; c < g->kc; c++)
+                memcpy(out + panel_k(g, tap, c) * width, from + tap * g->b_tap + c * g->b_c,
+                       (size_t)columns * sizeof *out);
+        return;
+    }
+    for (int64_t block = 0; block < g->kc; block += PACK_BLOCK)
+        for (int64_t n = 0; n < columns; n++)
+            for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->kc); c++)
+                for (int64_t tap = 0; tap < g->taps; tap++)
+                    out[panel_k(g, tap, c) * width + n] =
+                        load_float(source, g->b_dtype, (first + n) * g->b_n + tap * g->b_tap + c * g->b_c);
 }
 
 /* Bytes: i8 and u8 differ only in what b_shift makes of them. Columns past the end and k past the end are 0. */
 static void pack_bytes(const ln_gemm *g, const uint8_t *source, int64_t first, int64_t columns, int64_t width,
                        uint8_t *out) {
-    int64_t depth = g->set->depth;
+    int64_t depth = g->set->depth; /* 1, 2 or 4 */
+    int shift = depth == 4 ? 2 : (int)depth - 1;
     memset(out, 0, (size_t)(g->segments * g->padded * width));
-    for (int64_t n = 0; n < columns; n++)
-        for (int64_t tap = 0; tap < g->taps; tap++) {
-            const uint8_t *from = source + (first + n) * g->b_n + tap * g->b_tap;
-            for (int64_t c = 0; c < g->kc; c++) {
-                int64_t k = panel_k(g, tap, c);
-                out[(k / depth * width + n) * depth + k % depth] = (uint8_t)(from[c * g->b_c] + g->b_shift);
-            }
-        }
+    for (int64_t block = 0; block < g->kc; block += PACK_BLOCK)
+        for (int64_t n = 0; n < columns; n++)
+            for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->kc); c++)
+                for (int64_t tap = 0; tap < g->taps; tap++) {
+                    int64_t k = panel_k(g, tap, c);
+                    out[(((k >> shift) * width + n) << shift) + (k & (depth - 1))] =
+                        (uint8_t)(source[(first + n) * g->b_n + tap * g->b_tap + c * g->b_c] + g->b_shift);
+                }
 }
 
 void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels) {
@@ -58,8 +69,8 @@ void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, in
 static int64_t integer_init(const ln_gemm *g, const uint8_t *source, int64_t matrix, int64_t n) {
     const uint8_t *from = source + g->matrix_offset[matrix] + n * g->b_n;
     int64_t sum = 0;
-    for (int64_t tap = 0; tap < g->taps; tap++)
-        for (int64_t c = 0; c < g->kc; c++) {
+    for (int64_t c = 0; c < g->kc; c++)
+        for (int64_t tap = 0; tap < g->taps; tap++) {
             uint8_t v = from[tap * g->b_tap + c * g->b_c];
             sum += (g->b_dtype == LINNET_I8 ? (int8_t)v : (int)v) + g->b_shift;
         }

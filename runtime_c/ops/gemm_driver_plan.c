@@ -83,7 +83,7 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
 static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
     int64_t row_bytes = g->gather ? g->copy_stride
-                                  : g->kc * (int64_t)ln_dtype_size(g->a_dtype) * (g->taps > 1 ? 3 : 1);
+                                  : g->kc * g->a_size * (g->taps > 1 ? 3 : 1);
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->direct) {
@@ -125,13 +125,13 @@ static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
 
 /* Whether rows of A must be copied, or are worth it. */
 static bool must_gather(const ln_gemm *g) {
-    int64_t depth = g->set->depth, size = (int64_t)ln_dtype_size(g->a_dtype);
+    int64_t depth = g->set->depth;
     if (g->a_dtype != g->set->a_dtype || g->a_k != 1)
         return true;
     if (g->taps > 1 && g->kc < 8 * depth && g->kc % (8 * depth) != 0)
         return true; /* short taps would leave the kernel's loop half empty */
     /* Rows a multiple of 2 KiB apart fall into one or two sets of the L1 cache and push each other out. */
-    int64_t apart = (g->plain ? g->a_row : g->x.s[2] * g->window.stride[2]) * size;
+    int64_t apart = (g->plain ? g->a_row : g->x.s[2] * g->window.stride[2]) * g->a_size;
     return apart != 0 && apart % 2048 == 0 && g->m >= g->set->rows && g->n > 2 * g->set->width;
 }
 
@@ -146,13 +146,14 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     if (status != LINNET_OK)
         return status;
     int64_t depth = set->depth;
+    g->a_size = (int64_t)ln_dtype_size(g->a_dtype), g->copy_size = (int64_t)ln_dtype_size(set->a_dtype);
     g->gather = must_gather(g);
     g->segments = g->gather ? 1 : g->taps;
     int64_t k = g->gather ? g->taps * g->kc : g->kc;
     g->padded = (int64_t)ln_round_up((size_t)k, (size_t)depth);
     g->length = g->gather ? g->padded : k;
     /* An odd number of cache lines from row to row puts the rows of a tile into different cache sets. */
-    g->copy_stride = ((g->padded * (int64_t)ln_dtype_size(set->a_dtype) + 63) / 64 | 1) * 64;
+    g->copy_stride = ((g->padded * g->copy_size + 63) / 64 | 1) * 64;
     int64_t column_bytes = g->segments * g->padded * (int64_t)ln_dtype_size(set->b_dtype);
     g->panels = ln_ceil_div(g->n, set->width);
     g->panel_bytes = column_bytes * set->width;

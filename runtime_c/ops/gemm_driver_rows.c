@@ -36,22 +36,21 @@ static int64_t coordinate(const ln_window *w, int axis, int64_t o, int64_t k) {
 /* Pointers of one output position to out[0], out[step], ..., one per tap. */
 static void window_pointers(const ln_gemm *g, const char *base, const position *p, const void **out, int64_t step) {
     const ln_window *w = &g->window;
-    int64_t size = (int64_t)ln_dtype_size(g->a_dtype);
     for (int64_t kz = 0; kz < w->kernel[0]; kz++)
         for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
             int64_t z = coordinate(w, 0, p->o[0], kz), y = coordinate(w, 1, p->o[1], ky);
-            const char *line = base + (p->n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * size;
+            const char *line = base + (p->n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * g->a_size;
             for (int64_t kx = 0; kx < w->kernel[2]; kx++, out += step) {
                 int64_t x = coordinate(w, 2, p->o[2], kx);
-                *out = z < 0 || y < 0 || x < 0 ? g->padding : line + x * g->x.s[2] * size;
+                *out = z < 0 || y < 0 || x < 0 ? g->padding : line + x * g->x.s[2] * g->a_size;
             }
         }
 }
 
 void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, const void **rows) {
     if (g->plain) {
-        const char *at = (const char *)base + first * g->a_row * (int64_t)ln_dtype_size(g->a_dtype);
-        for (int64_t i = 0; i < count; i++, at += g->a_row * (int64_t)ln_dtype_size(g->a_dtype))
+        const char *at = (const char *)base + first * g->a_row * g->a_size;
+        for (int64_t i = 0; i < count; i++, at += g->a_row * g->a_size)
             rows[i] = at;
         return;
     }
@@ -64,55 +63,84 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
     }
 }
 
+/* memcpy without the call, for the few bytes of a tap: the last chunk overlaps the one before. */
+static inline void copy_short(char *to, const char *from, int64_t bytes) {
+    if (bytes >= 16) {
+        for (int64_t i = 0; i + 16 <= bytes; i += 16)
+            memcpy(to + i, from + i, 16);
+        memcpy(to + bytes - 16, from + bytes - 16, 16);
+    } else if (bytes >= 8) {
+        memcpy(to, from, 8);
+        memcpy(to + bytes - 8, from + bytes - 8, 8);
+    } else if (bytes >= 4) {
+        memcpy(to, from, 4);
+        memcpy(to + bytes - 4, from + bytes - 4, 4);
+    } else {
+        for (int64_t i = 0; i < bytes; i++)
+            to[i] = from[i];
+    }
+}
+
 static void gather_elements(const ln_gemm *g, char *out, const char *from, int64_t n) {
-    if (g->set->a_dtype == g->a_dtype && g->a_k == 1 && g->a_dtype == LINNET_F32 && n < 64)
-        for (int64_t i = 0; i < n; i++) /* a call of memcpy costs more than this */
-            ((float *)(void *)out)[i] = ((const float *)(const void *)from)[i];
-    else if (g->set->a_dtype == g->a_dtype && g->a_dtype == LINNET_F32)
+    bool same = g->set->a_dtype == g->a_dtype;
+    if (same && g->a_k == 1)
+        copy_short(out, from, n * g->a_size);
+    else if (same && g->a_dtype == LINNET_F32)
         for (int64_t i = 0; i < n; i++)
             ((float *)(void *)out)[i] = ((const float *)(const void *)from)[i * g->a_k];
     else
         g->set->convert(out, from, g->a_k, n, g->a_dtype);
 }
 
-static void gather_window(const ln_gemm *g, const char *base, const position *p, char *out) {
+/* One line of taps (kernel[2] pixels from `line`, which is NULL in the padding) for `count` positions of an output line,
+ * the first of which is at `o`. */
+static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, char *out) {
     const ln_window *w = &g->window;
-    int64_t size = (int64_t)ln_dtype_size(g->a_dtype), tap_bytes = g->kc * (int64_t)ln_dtype_size(g->set->a_dtype);
-    int64_t kw = w->kernel[2], x0 = p->o[2] * w->stride[2] - w->pad_begin[2];
-    /* A line of taps is one run of memory when pixels lie side by side and none of it is padding. */
-    bool run = g->a_k == 1 && w->dilation[2] == 1 && g->x.s[2] == g->kc && x0 >= 0 && x0 + kw <= w->in[2];
-    for (int64_t kz = 0; kz < w->kernel[0]; kz++)
-        for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
-            int64_t z = coordinate(w, 0, p->o[0], kz), y = coordinate(w, 1, p->o[1], ky);
-            const char *line = base + (p->n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * size;
-            if (run && z >= 0 && y >= 0) {
-                gather_elements(g, out, line + x0 * g->x.s[2] * size, kw * g->kc);
-                out += kw * tap_bytes;
-                continue;
-            }
-            for (int64_t kx = 0; kx < kw; kx++, out += tap_bytes) {
-                int64_t x = coordinate(w, 2, p->o[2], kx);
-                if (z < 0 || y < 0 || x < 0)
-                    memcpy(out, g->padding, (size_t)tap_bytes);
-                else
-                    gather_elements(g, out, line + x * g->x.s[2] * size, g->kc);
-            }
+    int64_t kw = w->kernel[2], pixel = g->x.s[2] * g->a_size, tap_bytes = g->kc * g->copy_size;
+    int64_t x0 = o * w->stride[2] - w->pad_begin[2];
+    /* The taps are one run of memory when pixels lie side by side and none of them is padding. */
+    bool run = line != NULL && g->a_k == 1 && w->dilation[2] == 1 && g->x.s[2] == g->kc;
+    for (int64_t i = 0; i < count; i++, out += g->copy_stride, x0 += w->stride[2]) {
+        if (run && x0 >= 0 && x0 + kw <= w->in[2]) {
+            gather_elements(g, out, line + x0 * pixel, kw * g->kc);
+            continue;
         }
+        for (int64_t kx = 0; kx < kw; kx++) {
+            int64_t x = x0 + kx * w->dilation[2];
+            if (line == NULL || x < 0 || x >= w->in[2])
+                memcpy(out + kx * tap_bytes, g->padding, (size_t)tap_bytes);
+            else
+                gather_elements(g, out + kx * tap_bytes, line + x * pixel, g->kc);
+        }
+    }
+}
+
+static void gather_window(const ln_gemm *g, const char *base, int64_t first, int64_t count, char *out) {
+    const ln_window *w = &g->window;
+    position p = position_of(w, first);
+    while (count > 0) {
+        int64_t n = ln_min(count, w->out[2] - p.o[2]);
+        char *to = out;
+        for (int64_t kz = 0; kz < w->kernel[0]; kz++)
+            for (int64_t ky = 0; ky < w->kernel[1]; ky++, to += w->kernel[2] * g->kc * g->copy_size) {
+                int64_t z = coordinate(w, 0, p.o[0], kz), y = coordinate(w, 1, p.o[1], ky);
+                const char *line = base + (p.n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * g->a_size;
+                gather_line(g, z < 0 || y < 0 ? NULL : line, p.o[2], n, to);
+            }
+        out += n * g->copy_stride, count -= n;
+        p.o[2] += n - 1;
+        advance(w, &p);
+    }
 }
 
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, void *out) {
-    int64_t size = (int64_t)ln_dtype_size(g->set->a_dtype), k = g->taps * g->kc;
-    position p = {0, {0, 0, 0}};
-    if (!g->plain)
-        p = position_of(&g->window, first);
+    int64_t k = g->taps * g->kc;
     char *to = out;
-    for (int64_t i = 0; i < count; i++, to += g->copy_stride) {
-        if (g->plain) {
-            gather_elements(g, to, (const char *)base + (first + i) * g->a_row * (int64_t)ln_dtype_size(g->a_dtype), k);
-        } else {
-            gather_window(g, base, &p, to);
-            advance(&g->window, &p);
-        }
-        memset(to + k * size, 0, (size_t)((g->padded - k) * size));
-    }
+    if (g->plain)
+        for (int64_t i = 0; i < count; i++)
+            gather_elements(g, to + i * g->copy_stride, (const char *)base + (first + i) * g->a_row * g->a_size, k);
+    else
+        gather_window(g, base, first, count, to);
+    for (int64_t i = 0; i < count && k < g->padded; i++)
+        memset(to + i * g->copy_stride + k * g->copy_size, 0, (size_t)((g->padded - k) * g->copy_size));
 }
