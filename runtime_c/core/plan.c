@@ -114,9 +114,12 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
     if (plan->outputs == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "no memory for a plan");
     for (int32_t i = 0; i < w->n_fetches; ++i) {
         plan->outputs[i].tensor = ln_value_at(w, fetches[i])->tensor;
-        if (ln_value_at(w, fetches[i])->bounded) /* all that is certain before the run */
-            for (int d = 0; d < plan->outputs[i].tensor.rank; ++d)
-                if (d > 0 || plan->outputs[i].tensor.rank == 1) plan->outputs[i].tensor.dims[d] = -1;
+        const ln_work_value *v = ln_value_at(w, fetches[i]);
+        ln_tensor *t = &plan->outputs[i].tensor;
+        /* Made by a later segment: neither its place nor its shape can be promised, whatever the file declares. */
+        if (!v->known && !v->bounded && t->rank == 0) t->rank = -1;
+        for (int d = 0; d < t->rank; ++d)
+            if (!v->known && (!v->bounded || d > 0 || t->rank == 1)) t->dims[d] = -1;
         const char *name = c->fetches ? c->fetches[i] : s->outputs[i];
         plan->outputs[i].name = ln_pool_text(&plan->pool, name, strlen(name));
         if (plan->outputs[i].name == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "no memory for a plan");
