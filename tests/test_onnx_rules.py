@@ -69,7 +69,7 @@ def check(proto: onnx.ModelProto, feeds: dict[str, Any], rtol: float = 1e-5, ato
 def node(op: str, inputs: str, outputs: str, **attributes: Any) -> Any:
     """Operands as words; "-" is an absent one."""
     split = [[("" if n == "-" else n) for n in names.split()] for names in (inputs, outputs)]
-    return helper.make_node(op, *split, name=f"the_{op.lower()}", **attributes)
+    return helper.make_node(op, *split, name=f"the_{op.lower()}_{outputs}", **attributes)
 
 
 # -- opset ranges

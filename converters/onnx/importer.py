@@ -10,7 +10,7 @@ import onnx
 from linnet.converters.onnx import rules
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name
-from linnet.converters.onnx.problems import Problem, Unsupported
+from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.registry import NEWEST_OPSET, find
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
@@ -64,7 +64,7 @@ class Importer:
         near = [n.op_type for n in self.model.graph.node if name in n.input or name in n.output]
         found = Problem(
             node=label(node) if node is not None else name,
-            op=node.op_type if node is not None else near[0] if near else "",
+            op=node.op_type if node is not None else near[0] if near else "graph",
             reason=reason,
             hint=hint,
         )
@@ -180,7 +180,8 @@ class Importer:
         try:
             results = self.lower(node, scope, operands)
         except Unsupported as error:
-            self.problem(node, error.reason, error.hint)
+            if not (tainted and isinstance(error, Unknown)):
+                self.problem(node, error.reason, error.hint)
         except GraphError as error:
             if not tainted:
                 self.problem(node, str(error), "check the node's operands and attributes")
@@ -248,7 +249,12 @@ class Importer:
         function = find(node.op_type, opset)
         if function is None:
             return list(self.expand(operation))
-        result = function(operation)
+        try:
+            result = function(operation)
+        except GraphError:  # an attribute that the rule does not know may be why the operands do not fit
+            if not operation.unread():
+                raise
+            result = None
         unread = operation.unread()
         if unread:
             raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it")

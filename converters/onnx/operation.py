@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import onnx
-from linnet.converters.onnx.problems import Unsupported
+from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.graph import Dim, Function, Quantization, Tensor, emit
 from onnx import AttributeProto, numpy_helper
 
@@ -99,7 +99,7 @@ class Operation:
         """The value of an operand that must be constant. Raises Unsupported otherwise."""
         value = self.value(index)
         if value is None:
-            raise Unsupported(
+            raise Unknown(
                 f"{what} (input {index}) is not a constant", "make it an initializer, or fix the input shapes"
             )
         return value
@@ -169,6 +169,9 @@ class Operation:
 
     def unsupported(self, reason: str, hint: str = "") -> Unsupported:
         return Unsupported(reason, hint)
+
+    def unknown(self, reason: str, hint: str = "give the shapes of the model's inputs (input_shapes)") -> Unknown:
+        return Unknown(reason, hint)
 
     def fallback(self) -> Sequence[Tensor | None]:
         """Lowers this node through the function body that its ONNX schema has. Raises Unsupported without one."""
@@ -241,5 +244,5 @@ class Operation:
 def rank_of(tensor: Tensor, what: str) -> int:
     """Rank of a tensor. Raises Unsupported when it is unknown."""
     if tensor.rank is None:
-        raise Unsupported(f"the rank of {what} is not known", "give the shapes of the model's inputs (input_shapes)")
+        raise Unknown(f"the rank of {what} is not known", "give the shapes of the model's inputs (input_shapes)")
     return tensor.rank

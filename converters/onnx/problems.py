@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from linnet.errors import ConversionError, Problem
 
-__all__ = ["ConversionError", "Problem", "Unsupported"]
+__all__ = ["ConversionError", "Problem", "Unknown", "Unsupported"]
 
 
 class Unsupported(Exception):
@@ -15,3 +15,7 @@ class Unsupported(Exception):
         super().__init__(reason)
         self.reason = reason
         self.hint = hint
+
+
+class Unknown(Unsupported):
+    """A rule needs a shape or value that is not known. Behind a node that failed this is no problem of its own."""

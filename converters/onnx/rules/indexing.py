@@ -111,9 +111,9 @@ def max_unpool(op: Operation) -> Tensor:
             *((shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[n + i] for i in range(n)),
         ]
     else:
-        raise op.unsupported("the output's shape is not known", "give the shapes of the model's inputs")
+        raise op.unknown("the output's shape is not known")
     if shape is None:
-        raise op.unsupported("the input's shape is not known", "give the shapes of the model's inputs")
+        raise op.unknown("the input's shape is not known")
     small = list(shape[:2])
     # indices count in the tensor that was pooled, which is the one without an output_shape
     inner = [(shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[len(kernel) + i] for i in range(len(kernel))]
@@ -136,7 +136,7 @@ def tensor_scatter(op: Operation) -> Tensor:
     extent = cache.shape[axis] if cache.shape else None
     circular = op.attribute("mode") == "circular"
     if circular and not isinstance(extent, int):
-        raise op.unsupported("the cache's length is not known", "give the shapes of the model's inputs")
+        raise op.unknown("the cache's length is not known")
 
     def body(p: Values, _: Expr, *start: Expr) -> Expr:
         position = p.iota(axis) + start[0] if start else p.iota(axis)

@@ -74,9 +74,7 @@ def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
         if not _is_zero(b_zero):
             extent = a.shape[-1] if a.shape else None
             if not isinstance(extent, int):
-                raise op.unsupported(
-                    "the length of the contracted axis is not known", "give the shapes of the model's inputs"
-                )
+                raise op.unknown("the length of the contracted axis is not known")
             assert b_zero is not None
             sums = op.map([sums, b_zero], lambda p, s, z: s - z * extent)
         y = op.map([y, zero, sums], lambda p, v, z, s: v - z * s)

@@ -70,8 +70,7 @@ def _split(op: Operation, x: Tensor, axis: int, sizes: Sequence[int] | Tensor | 
     if isinstance(sizes, Tensor):
         return op.emit_all("copy", [x, as_i64(op, sizes)], count, kind="split", axis=axis)
     if sizes is None:
-        rank = rank_of(x, "input 0")
-        extent = x.shape[axis + rank if axis < 0 else axis] if x.shape is not None else None
+        extent = x.shape[axis] if x.shape is not None else None
         if not isinstance(extent, int):
             return op.emit_all("copy", [x], count, kind="split", axis=axis)
         size = -(-extent // count)  # the last part may be smaller
@@ -232,9 +231,7 @@ def space_to_depth(op: Operation) -> Tensor:
     x, block = op.input(0), op.attribute("blocksize")
     if op.attribute("mode", "DCR") == "CRD":  # channels vary slowest: split both axes, then bring the parts behind them
         if x.static_shape is None or len(x.static_shape) != 4:
-            raise op.unsupported(
-                "mode CRD on an input whose shape is not known", "give the shapes of the model's inputs"
-            )
+            raise op.unknown("mode CRD on an input whose shape is not known")
         n, c, h, w = x.static_shape
         parts = op.transpose(op.reshape(x, [n, c, h // block, block, w // block, block]), [0, 1, 3, 5, 2, 4])
         return op.reshape(parts, [n, c * block * block, h // block, w // block])

@@ -42,7 +42,7 @@ def _group_norm(op: Operation, per_group: bool) -> Tensor:
     op.ignore("stash_type")  # everything is accumulated in f32
     if per_group:
         if not isinstance(channels, int):
-            raise op.unsupported("the number of channels is not known", "give the shapes of the model's inputs")
+            raise op.unknown("the number of channels is not known")
         scale, bias = (
             op.reshape(op.expand(op.reshape(t, [groups, 1]), [groups, channels // groups]), [channels])
             for t in (scale, bias)

@@ -52,7 +52,7 @@ def grid_sample(op: Operation) -> Tensor:
     dims = rank - 2
     sizes = [d for d in (x.shape or ())[2:] if isinstance(d, int)]
     if len(sizes) != dims or 0 in sizes:
-        raise op.unsupported("the spatial sizes are not known", "give the shapes of the model's inputs")
+        raise op.unknown("the spatial sizes are not known")
     if mode not in ("linear", "nearest", "cubic"):
         raise op.unsupported(f"mode {mode!r}", "use linear, nearest or cubic")
     last = op.transpose(x, [0, *range(2, rank), 1])  # channels behind, so that one index gathers all of them

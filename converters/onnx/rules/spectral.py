@@ -17,7 +17,7 @@ def _dft(op: Operation, axis: int) -> Tensor:
     extent = x.shape[axis] if x.shape else None
     parts = x.shape[-1] if x.shape else None
     if not isinstance(extent, int) or parts not in (1, 2):
-        raise op.unsupported("the size of the transformed axis is not known", "give the shapes of the model's inputs")
+        raise op.unknown("the size of the transformed axis is not known")
     length = extent
     if op.optional(1) is not None:
         length = int(op.require_value(1, "the DFT length").reshape(-1)[0])
