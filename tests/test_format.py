@@ -242,7 +242,7 @@ BAD = {
     "segments cut": (205, lambda c: c[:-1]),
     "structure cut": (205, lambda c: c[:200]),
     "structure changed": (206, lambda c: c[:200] + bytes([c[200] ^ 1]) + c[201:]),
-    "structure outside": (205, lambda c: _with_header(c, start=64, size=2**40)),
+    "structure outside": (206, lambda c: _with_header(c, start=64, size=2**40)),
 }
 
 

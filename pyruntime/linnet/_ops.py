@@ -55,6 +55,8 @@ def emit(
     if op in CONTROL_FLOW:
         specs = _control_flow(op, inputs, attributes, outputs, name)
         return _append(op, inputs, attributes, specs, name, function, quantization)
+    if op == "shape" and inputs and (dims := known_shape(inputs[0], attributes)) is not None:
+        return [function.constant(dims, name)]
     message = encode_node(op, attributes)
     try:
         specs = infer(message, inputs, outputs, quantization, dtypes)
@@ -71,6 +73,14 @@ def emit(
         error.op = name or error.op or op
         raise
     return _append(op, inputs, attributes, specs, name, function, quantization)
+
+
+def known_shape(x: Tensor | None, attributes: dict[str, Any]) -> np.ndarray[Any, Any] | None:
+    """What a `shape` node gives, where it is known before running."""
+    if x is None or x.shape is None:
+        return None
+    dims = x.shape[attributes["start"] : attributes["end"]]
+    return np.array(dims, np.int64) if all(isinstance(d, int) for d in dims) else None
 
 
 def _nth(items: Sequence[Any], i: int) -> Any:

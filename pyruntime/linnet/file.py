@@ -446,12 +446,13 @@ def _check_header(content: bytes, where: str) -> tuple[int, int]:
             f"'{where}' needs a newer linnet", code=204, tensor=where, expected=f"format {FORMAT_VERSION} or older",
             got=f"format {oldest}", hint="upgrade linnet: pip install -U linnet",
         )  # fmt: skip
-    if file_size > len(content) or start + size > len(content):
+    if file_size > len(content):
         raise FileError(
-            f"'{where}' is cut short", code=205, tensor=where, expected=f"{max(file_size, start + size)} bytes",
+            f"'{where}' is cut short", code=205, tensor=where, expected=f"{file_size} bytes",
             got=str(len(content)), hint=again,
         )  # fmt: skip
-    if start < HEADER.size or start % ALIGNMENT or zlib.crc32(content[start : start + size]) != crc:
+    inside = HEADER.size <= start <= start + size <= len(content)
+    if not inside or start % ALIGNMENT or zlib.crc32(content[start : start + size]) != crc:
         raise FileError(f"'{where}' is damaged: its checksum is wrong", code=206, tensor=where, hint=again)
     return start, size
 
@@ -469,25 +470,32 @@ class _Reader:
 
     def __init__(self, content: bytes, start: int, size: int) -> None:
         self.content = content
+        self.size = size
         self.model = Model.Model.GetRootAs(content[start : start + size])
+
+    def each(self, count: int) -> range:
+        """Indices of a vector of offsets, which cannot be longer than the structure that holds it."""
+        if count * 4 > self.size:
+            raise ValueError(f"a vector of {count} entries")
+        return range(count)
 
     def graph(self) -> Graph:
         model, graph = self.model, Graph()
-        for i in range(model.MetadataLength()):
+        for i in self.each(model.MetadataLength()):
             pair = model.Metadata(i)
             graph.metadata[_text(pair.Key())] = _text(pair.Value())
-        variables = [self.variable(graph, model.Variables(i)) for i in range(model.VariablesLength())]
-        tables = [model.Functions(i) for i in range(model.FunctionsLength())]
+        variables = [self.variable(graph, model.Variables(i)) for i in self.each(model.VariablesLength())]
+        tables = [model.Functions(i) for i in self.each(model.FunctionsLength())]
         functions = [graph.function(_text(table.Name())) for table in tables]
         for table, function in zip(tables, functions, strict=True):
             self.function(table, function, functions, variables)
-        for i in range(model.SignaturesLength()):
+        for i in self.each(model.SignaturesLength()):
             s = model.Signatures(i)
             graph.signature(
                 _text(s.Name()),
                 functions[s.Function()],
-                [_text(s.Inputs(j)) for j in range(s.InputsLength())],
-                [_text(s.Outputs(j)) for j in range(s.OutputsLength())],
+                [_text(s.Inputs(j)) for j in self.each(s.InputsLength())],
+                [_text(s.Outputs(j)) for j in self.each(s.OutputsLength())],
             )
         return graph
 
@@ -522,10 +530,10 @@ class _Reader:
         shape: tuple[int | str | None, ...] | None = None
         if rank >= 0:
             dims = _numbers(table.ShapeAsNumpy())
-            names = [_text(table.DimNames(j)) for j in range(table.DimNamesLength())] or [""] * rank
+            if len(dims) != rank or table.DimNamesLength() not in (0, rank):
+                raise ValueError(f"tensor {table.Name()!r} of rank {rank} has {len(dims)} dimensions")
+            names = [_text(table.DimNames(j)) for j in self.each(table.DimNamesLength())] or [""] * rank
             shape = tuple(d if d >= 0 else name or None for d, name in zip(dims, names, strict=True))
-            if len(shape) != rank:
-                raise ValueError(f"tensor {table.Name()!r} has {len(shape)} dimensions, rank {rank}")
         tensor = Tensor(function, _text(table.Name()), dtype, shape, quantization=self.quantization(table.Quant()))
         function._names.add(tensor.name)
         known = tensor.static_shape
@@ -541,13 +549,13 @@ class _Reader:
     def function(
         self, table: Any, function: Function, functions: list[Function], variables: list[GraphVariable]
     ) -> None:
-        tensors = [self.tensor(table.Tensors(i), function, variables) for i in range(table.TensorsLength())]
+        tensors = [self.tensor(table.Tensors(i), function, variables) for i in self.each(table.TensorsLength())]
 
         def pick(array: Any) -> list[Tensor]:
             return [_at(tensors, i) for i in _numbers(array)]
 
         function.inputs, function.outputs = pick(table.InputsAsNumpy()), pick(table.OutputsAsNumpy())
-        for i in range(table.NodesLength()):
+        for i in self.each(table.NodesLength()):
             n = table.Nodes(i)
             if n.Op() not in BY_ID:
                 raise ValueError(f"op number {n.Op()} is not known to this version")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from linnet._ops import CONTROL_FLOW, evaluate_node
+from linnet._ops import CONTROL_FLOW, evaluate_node, known_shape
 from linnet.graph import FOLD_LIMIT, Function, Node, Tensor, numpy_dtype
 from linnet.passes.rewrite import replace
 
@@ -17,7 +17,12 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
     kept: list[Node] = []
     for node in function.nodes:
         node.inputs = [None if t is None else table.get(t, t) for t in node.inputs]
-        values = evaluate_node(node) if _foldable(function, node, limit) else None
+        values = None
+        if node.op == "shape" and node.outputs[0] not in function.outputs:
+            dims = known_shape(node.inputs[0], {name: node.attribute(name) for name in ("start", "end")})
+            values = None if dims is None else [dims]
+        elif _foldable(function, node, limit):
+            values = evaluate_node(node)
         if values is None or sum(value.nbytes for value in values) > limit:
             kept.append(node)
             continue
