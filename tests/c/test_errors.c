@@ -1,0 +1,130 @@
+/* test_errors.c - the error record and its line, pools that free at once, and the ISA names.
+ * Names come from files, so a record must stay one line of valid UTF-8 whatever they hold. */
+#include "check.h"
+
+#include "core/kernel.h"
+#include "core/memory.h"
+
+static void records(void)
+{
+    linnet_error error;
+    char text[1024], narrow[12];
+    size_t length;
+    int64_t dims[3] = {1, -1, 224};
+    CHECK_INT(ln_fail(&error, LINNET_CORRUPT, "thing %d", 7), LINNET_CORRUPT);
+    ln_at_node(&error, 3, "conv\n1");
+    ln_at_tensor(&error, "x");
+    ln_expected(&error, "%d", 1);
+    ln_got(&error, "%d", 2);
+    CHECK_INT(ln_hint(&error, "do it"), LINNET_CORRUPT);
+    linnet_error_format(&error, text, sizeof text);
+    CHECK_TEXT(text, "corrupt: node 3 'conv?1': 'x': thing 7; expected 1, got 2; do it");
+    length = linnet_error_format(&error, narrow, sizeof narrow);
+    CHECK_INT(length, strlen(text));
+    CHECK_TEXT(narrow, "corrupt: no");
+    CHECK_INT(linnet_error_format(&error, NULL, 0), strlen(text));
+    ln_fail(&error, LINNET_TOO_LARGE, "big");
+    CHECK(error.hint[0] == 0 && error.op_index == -1);
+    linnet_error_format(&error, text, sizeof text);
+    CHECK_TEXT(text, "too_large: big");
+    ln_got(&error, "3");
+    linnet_error_format(&error, text, sizeof text);
+    CHECK_TEXT(text, "too_large: big; got 3");
+    CHECK_INT(ln_fail(NULL, LINNET_CORRUPT, "x"), LINNET_CORRUPT);
+    ln_at_tensor(NULL, "x");
+    memset(&error, 0, sizeof error);
+    linnet_error_format(&error, text, sizeof text);
+    CHECK_TEXT(text, "ok");
+    CHECK_TEXT(ln_shape_text(dims, 3, text, sizeof text), "[1, ?, 224]");
+    CHECK_TEXT(ln_shape_text(dims, 0, text, sizeof text), "[]");
+    CHECK_TEXT(ln_shape_text(dims, -1, text, sizeof text), "unknown rank");
+    CHECK_TEXT(ln_shape_text(dims, 3, text, 5), "[1, ");
+}
+
+/* A name of umlauts is cut between characters, never inside one. */
+static void cut_names(void)
+{
+    char name[400];
+    for (int shift = 0; shift < 4; shift++) {
+        linnet_error error;
+        size_t at = (size_t)shift, end;
+        memset(name, 'a', at);
+        for (; at + 5 < sizeof name; at += 4)
+            memcpy(name + at, "\xf0\x9f\x90\xa6", 4); /* a bird of four bytes */
+        name[at] = 0;
+        ln_fail(&error, LINNET_CORRUPT, "%s", name);
+        end = strlen(error.what);
+        CHECK_INT((end - (size_t)shift) % 4, 0);
+        CHECK(end + 5 > sizeof error.what);
+        ln_at_tensor(&error, name);
+        CHECK_INT((strlen(error.tensor) - (size_t)shift) % 4, 0);
+        ln_at_tensor(&error, NULL);
+        CHECK_TEXT(error.tensor, "");
+    }
+}
+
+static void pools(void)
+{
+    ln_memory memory;
+    ln_pool pool;
+    uint64_t state = 1;
+    char *first, *text;
+    ln_memory_init(&memory, NULL);
+    ln_pool_init(&pool, &memory);
+    first = ln_pool_alloc(&pool, 100);
+    CHECK(first != NULL && first[99] == 0);
+    memset(first, 1, 100);
+    for (int i = 0; i < 2000; i++) {
+        size_t size = i % 100 == 0 ? 200000 : check_random(&state) % 300;
+        unsigned char *p = ln_pool_alloc(&pool, size);
+        int dirty = (uintptr_t)p % 16 != 0;
+        for (size_t k = 0; k < size; k++)
+            dirty |= p[k];
+        memset(p, 0xff, size); /* later allocations must not overlap it */
+        if (dirty)
+            CHECK(!dirty);
+    }
+    for (int i = 0; i < 100; i++)
+        if (first[i] != 1)
+            CHECK(first[i] == 1);
+    text = ln_pool_text(&pool, "abcdef", 3);
+    CHECK_TEXT(text, "abc");
+    CHECK(ln_pool_array(&pool, 0, 8) != NULL);
+    CHECK(ln_pool_array(&pool, -1, 8) == NULL);
+    CHECK(ln_pool_array(&pool, INT64_MAX, 8) == NULL);
+    CHECK(ln_pool_array(&pool, INT64_MAX / 2, 4) == NULL);
+    CHECK(ln_pool_alloc(&pool, SIZE_MAX) == NULL);
+    CHECK(ln_memory_alloc(&memory, SIZE_MAX) == NULL);
+    CHECK(memory.bytes > 20 * 200000 && memory.bytes < 8 * 1024 * 1024);
+    ln_pool_free(&pool);
+    CHECK_INT(memory.bytes, 0);
+}
+
+static void levels(void)
+{
+    int best = ln_isa_detect();
+    CHECK(best >= 0 && best < LN_ISA_COUNT);
+    CHECK_TEXT(linnet_isa_name(0), "scalar");
+    for (int i = 0; i <= best; i++) {
+        CHECK(linnet_isa_name(i) != NULL);
+        CHECK_INT(ln_isa_find(linnet_isa_name(i)), i);
+    }
+    CHECK(linnet_isa_name(best + 1) == NULL);
+    CHECK(linnet_isa_name(-1) == NULL);
+    CHECK(ln_isa_text(LN_ISA_COUNT) == NULL);
+    CHECK_INT(ln_isa_find("mmx"), -1);
+    CHECK_INT(ln_isa_find(NULL), -1);
+    CHECK(linnet_default_threads() >= 1);
+    CHECK_TEXT(linnet_version(), "0.1.0");
+    CHECK_TEXT(linnet_status_name(LINNET_ARENA_TOO_SMALL), "arena_too_small");
+    CHECK_TEXT(linnet_status_name(12345), "unknown_status");
+}
+
+int main(void)
+{
+    records();
+    cut_names();
+    pools();
+    levels();
+    return check_end("test_errors");
+}
