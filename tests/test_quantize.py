@@ -110,10 +110,34 @@ def test_what_becomes_integer(network: linnet.Graph) -> None:
     assert len(scales) == 1, "concat moves integers only between tensors of one scale"
 
 
-def test_relu_is_expressed_by_the_output_range(network: linnet.Graph) -> None:
-    first = next(n for n in linnet.quantize(network, batches(), dtype="i8").signatures["infer"].function.nodes if n.op == "conv")
-    assert first.outputs[0].dtype == "i8"
-    assert first.outputs[0].quantization is not None and int(first.outputs[0].quantization.zero[0]) == -128
+def two_convolutions(middle: str) -> linnet.Graph:
+    """conv, an activation, conv."""
+    rng = np.random.default_rng(5)
+    weights = [
+        numpy_helper.from_array((rng.standard_normal((3, 3, 3, 3)) / 5).astype(np.float32), name) for name in ("w1", "w2")
+    ]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1"], ["c1"], "c1"),
+        helper.make_node(middle, ["c1"], ["r1"], "r1"),
+        helper.make_node("Conv", ["r1", "w2"], ["y"], "c2"),
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "y")]
+    value[0] = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 16, 16])
+    graph = helper.make_graph(nodes, "two", value[:1], value[1:], weights)
+    return linnet.from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+@pytest.mark.parametrize(("middle", "dtype", "folded"), [("Relu", "i8", True), ("Relu", "i16", False), ("HardSwish", "i8", False)])
+def test_relu_is_expressed_by_the_output_range(middle: str, dtype: str, folded: bool) -> None:
+    """Folded into the integer output where saturation does the same; a symmetric i16 range cannot."""
+    graph = two_convolutions(middle)
+    small = linnet.quantize(graph, batches(), dtype=dtype)
+    first = next(n for n in small.signatures["infer"].function.nodes if n.op == "conv")
+    assert first.outputs[0].dtype == (dtype if folded else "f32")
+    if folded:
+        assert first.outputs[0].quantization is not None and int(first.outputs[0].quantization.zero[0]) == -128
+    want, got = (linnet.Session(g).run(batches(1)[0])["y"] for g in (graph, small))
+    assert np.abs(got - want).max() <= (0.05 if dtype == "i8" else 0.02) * np.abs(want).max()
 
 
 def test_the_float_graph_is_left_alone(network: linnet.Graph) -> None:

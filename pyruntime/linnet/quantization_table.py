@@ -70,8 +70,11 @@ class Table:
             "# linnet quantization table: layer, element type it computes in (f32, f16, i16 or i8).",
             "# Edit a type and give the file back: linnet convert ... --table FILE. Names may hold * and ?.",
         ]
-        # A space inside a name would end it: `?` matches it on the way back.
-        lines += [f"{re.sub(r'[\\s#]', '?', row.pattern):<{width}}  {row.dtype:<4}  # {row.remark}" for row in self.rows]
+        # A space or # inside a name would end it: `?` matches it on the way back.
+        patterns = [re.sub(r"[\s#]", "?", row.pattern) for row in self.rows]
+        lines += [
+            f"{pattern:<{width}}  {row.dtype:<4}  # {row.remark}" for pattern, row in zip(patterns, self.rows, strict=True)
+        ]
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
         try:

@@ -170,9 +170,18 @@ class _Quantizer:
             y = node.outputs[0]
             users = self.consumers.get(y, [])
             if len(users) == 1 and y not in self.outputs and self.modes[users[0]] == self.modes[node]:
-                if _is_clamp_through_zero(users[0]):
+                if _clamp_limits(users[0]) is not None:
                     table[node] = users[0]
         return table
+
+    def _expressed_by_range(self, clamp: Node, dtype: str) -> bool:
+        """Saturating at the ends of the output's range does what the clamp does, to within half a step."""
+        limits = _clamp_limits(clamp)
+        assert limits is not None
+        parameters = self._parameters(clamp.outputs[0], dtype)
+        scale, zero = float(parameters.scale[0]), int(parameters.zero[0])
+        low, high = ((end - zero) * scale for end in _LIMITS[dtype])
+        return low >= limits[0] - scale / 2 and high <= limits[1] + scale / 2
 
     def _stored_forms(self) -> dict[Tensor, str]:
         """Tensor: the integer type it is stored in. Absent: float."""
@@ -316,13 +325,13 @@ class _Quantizer:
     def _emit(
         self, op: str, inputs: list[Tensor | None], attributes: dict[str, Any], old: list[Tensor], dtypes: list[str], name: str = ""
     ) -> list[Tensor]:
-        made = emit(op, inputs, attributes, outputs=len(old), name=name, function=self.function)
-        for new, tensor, dtype in zip(made, old, dtypes, strict=True):
+        parameters = [
+            self._parameters(tensor, dtype) if dtype in _LIMITS and tensor.dtype == "f32" else tensor.quantization
+            for tensor, dtype in zip(old, dtypes, strict=True)
+        ]
+        made = emit(op, inputs, attributes, len(old), name, self.function, parameters, dtypes)
+        for new, tensor in zip(made, old, strict=True):
             new.name = self.function.unique(tensor.name)
-            if dtype in _LIMITS and tensor.dtype == "f32":
-                new.dtype, new.quantization = dtype, self._parameters(tensor, dtype)
-            elif tensor.quantization is not None and dtype == tensor.dtype:
-                new.quantization = tensor.quantization
             if new.shape is None or None in new.shape:
                 new.shape = tensor.shape if tensor.shape is not None else new.shape
         return made
@@ -355,8 +364,12 @@ class _Quantizer:
             new_bias = self.function.constant(array, bias.name)
         # A lone activation behind it becomes its epilogue and reads f32 accumulators; otherwise integers come out.
         users = self.consumers.get(y, [])
-        direct = y in self.stored and (node in self.folded_clamps or not (len(users) == 1 and users[0].op == "map"))
-        dtype = self.stored[y] if direct and self.stored[y] == mode else "f32"
+        direct = self.stored.get(y) == mode
+        if node in self.folded_clamps:
+            direct = direct and self._expressed_by_range(self.folded_clamps[node], mode)
+        elif len(users) == 1 and users[0].op == "map":
+            direct = False
+        dtype = mode if direct else "f32"
         attributes = {**node.attributes, "output_dtype": dtype}
         old = [y if node in self.folded_clamps and dtype != "f32" else node.outputs[0]]
         made = self._emit(node.op, [new_x, new_w, new_bias], attributes, old, [dtype], node.name)
@@ -465,31 +478,28 @@ def _dtype_id(name: str) -> int:
     return DTYPE_IDS[name]
 
 
-def _is_clamp_through_zero(node: Node) -> bool:
-    """A map that is min(max(x, low), high) of one input with low <= 0 <= high, from f32 to f32."""
+def _clamp_limits(node: Node) -> tuple[float, float] | None:
+    """(low, high) of a map that is min(max(x, low), high) of one f32 input to f32; None for any other map."""
     if node.op != "map" or len(node.inputs) != 1 or len(node.outputs) != 1 or node.outputs[0].dtype != "f32":
-        return False
+        return None
     words = node.attributes["program"]
     floats = list(node.attributes.get("floats", ()))
     program = [tuple(words[i : i + 5]) for i in range(0, len(words), 5)]
     names = {number: name for name, number in _OPCODE.items()}
-    clamped: set[int] = set()  # registers that hold a clamp of the input
+    clamped: dict[int, tuple[float, float]] = {}  # register: the clamp of the input that it holds
     for index, (opcode, kind, a, b, _) in enumerate(program):
         name = names[opcode]
         if name == "load" and kind == 1:
-            clamped.add(index)
-        elif name == "const" and kind == 1:
-            continue
+            clamped[index] = (-np.inf, np.inf)
+        elif name == "store":
+            return clamped.get(a)
         elif name in ("min", "max"):
             value, other = (a, b) if a in clamped else (b, a)
             if value not in clamped or names[program[other][0]] != "const":
-                return False
+                return None
+            low, high = clamped[value]
             limit = floats[program[other][2]]
-            if (name == "max" and limit > 0) or (name == "min" and limit < 0):
-                return False
-            clamped.add(index)
-        elif name == "store":
-            return a in clamped
-        else:
-            return False
-    return False
+            clamped[index] = (max(low, limit), max(high, limit)) if name == "max" else (min(low, limit), min(high, limit))
+        elif name != "const" or kind != 1:
+            return None
+    return None
