@@ -231,10 +231,30 @@ static void fill_weights(const ln_resize_attributes *a, float at, float scale, i
         weight[t] = (float)((double)weight[t] / sum);
 }
 
+static bool crops(const ln_resize_attributes *a) { return a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE; }
+
+/* Axis i of p->axes; every mode maps o to o when the size stays and no scale says otherwise. */
+static bool is_active(const ln_call *call, const resize_plan *p, int i) {
+    int axis = p->axes[i];
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0], *roi = roi_of(call);
+    bool whole = !crops(call->attributes) || (ln_load_f64(roi->data, roi->dtype, i) == 0 &&
+                                              ln_load_f64(roi->data, roi->dtype, i + p->n_axes) == 1);
+    return x->dims[axis] != y->dims[axis] || !whole || (p->by_scale && p->scale[axis] != 1);
+}
+
+unsigned ln_resize_active(const ln_call *call) {
+    resize_plan p;
+    unsigned active = 0;
+    if (resolve(call->attributes, call->inputs, call->n_inputs, &p, NULL) == LINNET_OK && p.known)
+        for (int i = 0; i < p.n_axes; i++)
+            active |= (unsigned)is_active(call, &p, i) << p.axes[i];
+    return active;
+}
+
 linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
     const ln_resize_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0], *roi = roi_of(call);
-    bool crop = a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE;
+    bool crop = crops(a);
     resize_plan p;
     linnet_status status = resolve(a, call->inputs, call->n_inputs, &p, NULL);
     if (status != LINNET_OK)
@@ -250,9 +270,8 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
             range[0] = ln_load_f64(roi->data, roi->dtype, i);
             range[1] = ln_load_f64(roi->data, roi->dtype, i + p.n_axes);
         }
-        bool whole = !crop || (range[0] == 0 && range[1] == 1);
-        if (t->in == t->out && whole && (!p.by_scale || p.scale[axis] == 1))
-            continue; /* every mode maps o to o */
+        if (!is_active(call, &p, i))
+            continue;
         int first, taps;
         filter_extent(a, p.scale[axis], &first, &taps);
         int32_t *index = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *index);

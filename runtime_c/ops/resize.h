@@ -25,6 +25,27 @@ typedef struct ln_resize_tables {
 
 /* Whether the tables can be made now: scales, sizes and (if used) roi are known. */
 bool ln_resize_known(const ln_call *call);
+/* Bit i: axis i of x has taps (known calls only). */
+unsigned ln_resize_active(const ln_call *call);
 linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables);
+
+/* A call as the SIMD kernels see it: one axis of stride 1 (`inner`), the others in order. When inner is not resized,
+ * vectors run along it (channels kernel); when it is, rows are interpolated along it first (rows kernel). */
+typedef struct ln_resize_outer {
+    int64_t out, x_stride, y_stride;
+    int slot; /* of the resized axes, or -1: copied through */
+} ln_resize_outer;
+
+typedef struct ln_resize_plan {
+    ln_resize_tables tables;
+    int inner, n_outer;
+    ln_resize_outer outer[LN_MAX_RANK];
+    ln_resize_axis slot[3]; /* resized outer axes, right-aligned; filled up in front with one tap of weight 1 */
+} ln_resize_plan;
+
+bool ln_resize_channels_supports(const ln_call *call);
+bool ln_resize_rows_supports(const ln_call *call);
+linnet_status ln_resize_channels_configure(ln_call *call);
+linnet_status ln_resize_rows_configure(ln_call *call);
 
 #endif

@@ -1,6 +1,7 @@
 /* depthwise.inc.c - depthwise convolution, vectors over channels, several pixels at a time; floats and integers.
  * Compiled per ISA by longtail__<isa>.c. What does not depend on the ISA is in ops/depthwise.c. */
 #include "ops/depthwise.h"
+#include "simd/any.inc.c"
 #include "simd/requant.inc.c"
 
 #if defined(LN_SIMD_AVX512) || defined(LN_SIMD_NEON)
@@ -170,26 +171,6 @@ static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_dept
     }
 }
 
-/* A row of f32 to f16 or bf16. */
-static void dw_store_half(const ln_call *call, const ln_depthwise *d, const float *row, char *y) {
-    bool f16 = call->outputs[0].dtype == LINNET_F16;
-    for (int64_t ox = 0; ox < d->window.out[2]; ox++) {
-        uint16_t *to = (uint16_t *)(void *)y + ox * d->y.s[2];
-        for (int64_t c = 0; c < d->channels; c += VF_WIDTH) {
-            const float *from = row + ox * d->channels + c;
-            int n = (int)ln_min(VF_WIDTH, d->channels - c);
-            if (n == VF_WIDTH && f16)
-                vf_store_f16(to + c, vf_load(from));
-            else if (n == VF_WIDTH)
-                vf_store_bf16(to + c, vf_load(from));
-            else if (f16)
-                vf_store_f16_partial(to + c, n, vf_load_partial(from, n));
-            else
-                vf_store_bf16_partial(to + c, n, vf_load_partial(from, n));
-        }
-    }
-}
-
 static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     const ln_depthwise *d = call->state;
     const ln_window *w = &d->window;
@@ -211,7 +192,8 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
         if (d->integer)
             dw_requant(call, d, &parts, scratch, y);
         else if (!d->direct && call->epilogue == NULL)
-            dw_store_half(call, d, scratch, y);
+            for (int64_t ox = 0; ox < w->out[2]; ox++) /* f16, bf16 */
+                any_narrow(call->outputs[0].dtype, (float *)scratch + ox * d->channels, d->channels, y, ox * d->y.s[2]);
         if (d->apply)
             ln_epilogue_apply(call, b, item * w->out[2], w->out[2], 0, d->channels, out, out_pixel);
     }

@@ -21,3 +21,4 @@
 #include "simd/softmax.inc.c"
 
 #include "simd/norm.inc.c"
+#include "simd/resize.inc.c"

@@ -1,6 +1,7 @@
 /* norm.inc.c - layer, RMS, group, instance and batch normalisation of contiguous data in f32.
- * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c (line_load, line_store). Which calls qualify: ops/norm_plan.c. */
+ * Compiled per ISA by longtail__<isa>.c. Which calls qualify: ops/norm_plan.c. */
 #include "ops/norm.h"
+#include "simd/any.inc.c"
 
 /* Sum of (x - mean), or of its squares; blocks of f32 sums are added up in double, so that long lines stay accurate. */
 static double norm_sum(const float *x, int64_t n, float mean, bool squares) {
@@ -25,12 +26,7 @@ static double norm_sum(const float *x, int64_t n, float mean, bool squares) {
 }
 
 static inline vf norm_parameter(int dtype, const void *p, int64_t i, int n, float absent) {
-    if (p == NULL)
-        return vf_set1(absent);
-    if (dtype == LINNET_F32)
-        return vf_load_partial((const float *)p + i, n);
-    return dtype == LINNET_F16 ? vf_load_f16_partial((const uint16_t *)p + i, n)
-                               : vf_load_bf16_partial((const uint16_t *)p + i, n);
+    return p == NULL ? vf_set1(absent) : any_load_partial(dtype, p, i, n);
 }
 
 /* y = x * factor + shift over a run of n. */
@@ -65,7 +61,7 @@ static linnet_status layer_norm_run(const ln_call *call, const ln_buffers *b, in
         const float *x = (const float *)b->inputs[0] + at;
         float *y = (float *)b->outputs[0] + at, mean, inverse;
         if (dtype != LINNET_F32) {
-            line_load(dtype, (const uint16_t *)b->inputs[0] + at, p->length, scratch);
+            any_widen(dtype, b->inputs[0], at, p->length, scratch);
             x = y = scratch;
         }
         norm_line_statistics(p, x, &mean, &inverse);
@@ -77,7 +73,7 @@ static linnet_status layer_norm_run(const ln_call *call, const ln_buffers *b, in
             vf_store_partial(y + i, n, v);
         }
         if (dtype != LINNET_F32)
-            line_store(dtype, scratch, p->length, (uint16_t *)b->outputs[0] + at);
+            any_narrow(dtype, scratch, p->length, b->outputs[0], at);
         if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE)
             ((float *)b->outputs[1])[item] = mean;
         if (call->n_outputs > 2 && call->outputs[2].dtype != LINNET_NONE)
@@ -99,7 +95,7 @@ static linnet_status group_norm_run(const ln_call *call, const ln_buffers *b, in
         const float *x = (const float *)b->inputs[0] + at;
         float *y = (float *)b->outputs[0] + at, mean, inverse;
         if (dtype != LINNET_F32) {
-            line_load(dtype, (const uint16_t *)b->inputs[0] + at, p->length, scratch);
+            any_widen(dtype, b->inputs[0], at, p->length, scratch);
             x = y = scratch;
         }
         norm_line_statistics(p, x, &mean, &inverse);
@@ -112,7 +108,7 @@ static linnet_status group_norm_run(const ln_call *call, const ln_buffers *b, in
             norm_affine(x + c * plane, plane, (float)factor, (float)(shift - (double)mean * factor), y + c * plane);
         }
         if (dtype != LINNET_F32)
-            line_store(dtype, scratch, p->length, (uint16_t *)b->outputs[0] + at);
+            any_narrow(dtype, scratch, p->length, b->outputs[0], at);
     }
     return LINNET_OK;
 }

@@ -1,30 +1,7 @@
 /* softmax.inc.c - softmax and log-softmax of contiguous lines in f32.
  * Compiled per ISA by longtail__<isa>.c. Which calls qualify: ops/norm_plan.c. */
 #include "ops/norm.h"
-
-/* A line of storage type to and from f32. */
-static inline void line_load(int dtype, const void *x, int64_t n, float *out) {
-    const uint16_t *h = x;
-    int64_t i = 0;
-    for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-        vf_store(out + i, dtype == LINNET_F16 ? vf_load_f16(h + i) : vf_load_bf16(h + i));
-    if (i < n)
-        vf_store_partial(out + i, (int)(n - i),
-                         dtype == LINNET_F16 ? vf_load_f16_partial(h + i, (int)(n - i)) : vf_load_bf16_partial(h + i, (int)(n - i)));
-}
-
-static inline void line_store(int dtype, const float *x, int64_t n, void *out) {
-    uint16_t *h = out;
-    int64_t i = 0;
-    for (; i < n; i += VF_WIDTH) {
-        int count = (int)ln_min(VF_WIDTH, n - i);
-        vf v = vf_load_partial(x + i, count);
-        if (dtype == LINNET_F16)
-            vf_store_f16_partial(h + i, count, v);
-        else
-            vf_store_bf16_partial(h + i, count, v);
-    }
-}
+#include "simd/any.inc.c"
 
 /* exp(x) for x <= 0: x = n ln 2 + r, a polynomial in r (Cephes expf, S. L. Moshier), 2^n by its exponent bits. Below
  * -87 it gives about 1e-38. */
@@ -90,9 +67,9 @@ static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int p
         if (dtype == LINNET_F32) {
             softmax_line((const float *)b->inputs[0] + in, lines->length, logarithm, (float *)b->outputs[0] + out);
         } else {
-            line_load(dtype, (const uint16_t *)b->inputs[0] + in, lines->length, scratch);
+            any_widen(dtype, b->inputs[0], in, lines->length, scratch);
             softmax_line(scratch, lines->length, logarithm, scratch);
-            line_store(dtype, scratch, lines->length, (uint16_t *)b->outputs[0] + out);
+            any_narrow(dtype, scratch, lines->length, b->outputs[0], out);
         }
     }
     return LINNET_OK;

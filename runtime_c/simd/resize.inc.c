@@ -1,0 +1,178 @@
+/* resize.inc.c - resize by tap tables (nearest, linear, cubic, antialiased): along channels, or row by row.
+ * Compiled per ISA by longtail__<isa>.c. No FMA: sums are those of the reference, bit by bit. Planning: ops/resize_plan.c. */
+#include "ops/resize.h"
+#include "simd/any.inc.c"
+
+/* The taps of one output position: offset and weight per slot. */
+typedef struct resize_taps {
+    int n[3];
+    const float *weight[3];
+    const int32_t *index[3];
+    int64_t stride[3];
+} resize_taps;
+
+static LN_ALWAYS_INLINE vf resize_vector(int dtype, const resize_taps *t, const void *x, int64_t at, int n) {
+    vf a = vf_zero();
+    for (int i = 0; i < t->n[0]; i++) {
+        int64_t at_i = at + t->index[0][i] * t->stride[0];
+        vf b = vf_zero();
+        for (int j = 0; j < t->n[1]; j++) {
+            int64_t at_j = at_i + t->index[1][j] * t->stride[1];
+            vf c = vf_zero();
+            for (int k = 0; k < t->n[2]; k++) {
+                int64_t at_k = at_j + t->index[2][k] * t->stride[2];
+                vf v = n == VF_WIDTH ? any_load(dtype, x, at_k) : any_load_partial(dtype, x, at_k, n);
+                v = vf_mul(vf_set1(t->weight[2][k]), v);
+                c = k == 0 ? v : vf_add(c, v);
+            }
+            c = vf_mul(vf_set1(t->weight[1][j]), c);
+            b = j == 0 ? c : vf_add(b, c);
+        }
+        b = vf_mul(vf_set1(t->weight[0][i]), b);
+        a = i == 0 ? b : vf_add(a, b);
+    }
+    return a;
+}
+
+static LN_ALWAYS_INLINE void resize_channels(int dtype, const resize_taps *t, const void *x, int64_t at, int64_t channels,
+                                             void *y, int64_t to) {
+    int64_t c = 0;
+    for (; c + VF_WIDTH <= channels; c += VF_WIDTH)
+        any_store(dtype, y, to + c, resize_vector(dtype, t, x, at + c, VF_WIDTH));
+    if (c < channels) {
+        int n = (int)(channels - c);
+        any_store_partial(dtype, y, to + c, n, resize_vector(dtype, t, x, at + c, n));
+    }
+}
+
+static void resize_set(resize_taps *t, const ln_resize_plan *p, int slot, int64_t o, int64_t x_stride) {
+    const ln_resize_axis *axis = &p->slot[slot];
+    t->n[slot] = axis->taps;
+    t->weight[slot] = axis->weight + o * axis->taps;
+    t->index[slot] = axis->index + o * axis->taps;
+    t->stride[slot] = x_stride;
+}
+
+/* Coordinates of work item `item` over the first n outer axes: offsets, and taps of the resized ones. */
+static void resize_locate(const ln_resize_plan *p, int n, int64_t item, resize_taps *t, int64_t *in, int64_t *out) {
+    *in = *out = 0;
+    for (int slot = 0; slot < 3; slot++)
+        resize_set(t, p, slot, 0, 0);
+    for (int i = n - 1; i >= 0; i--) {
+        const ln_resize_outer *outer = &p->outer[i];
+        int64_t o = item % outer->out;
+        item /= outer->out;
+        *out += o * outer->y_stride;
+        if (outer->slot < 0)
+            *in += o * outer->x_stride;
+        else
+            resize_set(t, p, outer->slot, o, outer->x_stride);
+    }
+}
+
+static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                         int thread) {
+    (void)phase, (void)thread;
+    const ln_resize_plan *p = call->state;
+    static const ln_resize_outer single = {1, 0, 0, -1};
+    const ln_resize_outer *last = p->n_outer > 0 ? &p->outer[p->n_outer - 1] : &single;
+    int64_t channels = call->outputs[0].dims[p->inner];
+    for (int64_t item = begin; item < end; item++) {
+        resize_taps t;
+        int64_t in, out;
+        resize_locate(p, p->n_outer - 1, item, &t, &in, &out);
+        for (int64_t o = 0; o < last->out; o++) {
+            int64_t at = in + (last->slot < 0 ? o * last->x_stride : 0);
+            if (last->slot >= 0)
+                resize_set(&t, p, last->slot, o, last->x_stride);
+            LN_ANY_SWITCH(call->inputs[0].dtype, resize_channels, &t, b->inputs[0], at, channels, b->outputs[0],
+                          out + o * last->y_stride)
+        }
+    }
+    return LINNET_OK;
+}
+
+/* Interpolates along a row: out[o] = sum of weight * x[index], taps in order. */
+static void resize_row(const ln_resize_axis *axis, const float *x, float *out) {
+    const int32_t *index = axis->index;
+    const float *weight = axis->weight;
+    if (axis->taps == 1) {
+        for (int64_t o = 0; o < axis->out; o++)
+            out[o] = weight[o] * x[index[o]];
+    } else if (axis->taps == 2) {
+        for (int64_t o = 0; o < axis->out; o++)
+            out[o] = weight[2 * o] * x[index[2 * o]] + weight[2 * o + 1] * x[index[2 * o + 1]];
+    } else {
+        for (int64_t o = 0; o < axis->out; o++, index += axis->taps, weight += axis->taps) {
+            float sum = weight[0] * x[index[0]];
+            for (int k = 1; k < axis->taps; k++)
+                sum += weight[k] * x[index[k]];
+            out[o] = sum;
+        }
+    }
+}
+
+/* The weighted sum of interpolated rows. */
+static LN_ALWAYS_INLINE void resize_sum_rows(int dtype, const float *const *rows, const float *weight, int taps, int64_t n,
+                                             void *y, int64_t to) {
+    for (int64_t i = 0; i < n; i += VF_WIDTH) {
+        int count = (int)ln_min(VF_WIDTH, n - i);
+        vf sum = vf_zero();
+        for (int k = 0; k < taps; k++) {
+            vf v = vf_mul(vf_set1(weight[k]), count == VF_WIDTH ? vf_load(rows[k] + i) : vf_load_partial(rows[k] + i, count));
+            sum = k == 0 ? v : vf_add(sum, v);
+        }
+        if (count == VF_WIDTH)
+            any_store(dtype, y, to + i, sum);
+        else
+            any_store_partial(dtype, y, to + i, count, sum);
+    }
+}
+
+static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                     int thread) {
+    (void)phase;
+    const ln_resize_plan *p = call->state;
+    const ln_resize_axis *axis = &p->tables.axis[p->inner];
+    int dtype = call->inputs[0].dtype, taps = p->slot[2].taps;
+    /* Interpolated rows are kept: the next output row needs most of them again. Neighbouring taps are consecutive input
+     * rows, so row number modulo taps is a free place. */
+    int64_t *held = (int64_t *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    const float **rows = (const float **)(void *)(held + taps);
+    float *line = (float *)(void *)(rows + taps), *cache = line + axis->in;
+    for (int i = 0; i < taps; i++)
+        held[i] = INT64_MIN;
+    for (int64_t item = begin; item < end; item++) {
+        resize_taps t;
+        int64_t in, out;
+        resize_locate(p, p->n_outer, item, &t, &in, &out);
+        for (int k = 0; k < taps; k++) {
+            int slot = t.index[2][k] % taps;
+            int64_t at = in + t.index[2][k] * t.stride[2];
+            float *row = cache + slot * axis->out;
+            if (held[slot] != at) {
+                any_widen(dtype, b->inputs[0], at, axis->in, line);
+                resize_row(axis, line, row);
+                held[slot] = at;
+            }
+            rows[k] = row;
+        }
+        LN_ANY_SWITCH(dtype, resize_sum_rows, rows, t.weight[2], taps, axis->out, b->outputs[0], out)
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel LN_SIMD_NAME(ln_resize_channels) = {.name = "resize_channels__" LN_SIMD_TEXT,
+                                                    .op = LN_OP_RESIZE,
+                                                    .isa = LN_SIMD_ISA,
+                                                    .flags = LN_KERNEL_VIEWS,
+                                                    .supports = ln_resize_channels_supports,
+                                                    .configure = ln_resize_channels_configure,
+                                                    .run = resize_channels_run};
+const ln_kernel LN_SIMD_NAME(ln_resize_rows) = {.name = "resize_rows__" LN_SIMD_TEXT,
+                                                .op = LN_OP_RESIZE,
+                                                .isa = LN_SIMD_ISA,
+                                                .flags = LN_KERNEL_VIEWS,
+                                                .supports = ln_resize_rows_supports,
+                                                .configure = ln_resize_rows_configure,
+                                                .run = resize_rows_run};
