@@ -100,7 +100,7 @@ def test_broadcasting_follows_numpy() -> None:
 
 def test_program_survives_decoding() -> None:
     program = Program()
-    x = program.add(Instruction("load", "f32", index=0))
+    x = program.add(Instruction("load", "f32", operand=0))
     zero, minus_zero = program.constant(0.0, "f32"), program.constant(-0.0, "f32")
     nan = program.constant(float("nan"), "f32")
     assert zero != minus_zero and nan == program.constant(float("nan"), "f32")

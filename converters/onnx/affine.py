@@ -116,7 +116,7 @@ def _evaluate(program: Program, node: Node, x: Tensor, channels: int, axis: int)
     for instruction in program.code:
         opcode, args = instruction.opcode, [values[r] for r in instruction.args]
         if opcode == "load":
-            tensor = node.inputs[instruction.index]
+            tensor = node.inputs[instruction.operand]
             if tensor is x:
                 values.append((one, zero))
                 continue

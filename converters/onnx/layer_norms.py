@@ -38,7 +38,7 @@ def _formula(node: Node | None) -> tuple[str, list[Tensor | float]] | None:
     operands: list[Tensor | float] = []
     for register in work.args:
         source = program.code[register]
-        tensor = node.inputs[source.index] if source.opcode == "load" else None
+        tensor = node.inputs[source.operand] if source.opcode == "load" else None
         if tensor is not None:
             operands.append(tensor)
         elif source.opcode == "const":

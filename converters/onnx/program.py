@@ -31,7 +31,7 @@ class Values:
 
     def iota(self, axis: int, kind: str = "i64") -> Expr:
         """The coordinate along an axis of the iteration shape."""
-        return Expr(self.program, self.program.add(Instruction("iota", kind, index=axis)))
+        return Expr(self.program, self.program.add(Instruction("iota", kind, operand=axis)))
 
 
 def float_value(tensor: Tensor) -> npt.NDArray[Any] | None:
@@ -74,7 +74,7 @@ def pointwise(
             continue
         if tensor not in operands:
             operands.append(tensor)
-        expressions.append(Expr(program, program.add(Instruction("load", kind, index=operands.index(tensor)))))
+        expressions.append(Expr(program, program.add(Instruction("load", kind, operand=operands.index(tensor)))))
     result = body(Values(program), *expressions)
     results = list(result) if isinstance(result, tuple) else [result]
     single = dtypes is None or isinstance(dtypes, str)

@@ -44,7 +44,8 @@ def measure(
     begin_first = time.perf_counter_ns()
     session.run(feeds)
     first = time.perf_counter_ns() - begin_first
-    planned, lib, times = session._current(), library(), []
+    planned, lib = session._current(), library()
+    times: list[int] = []
     end = time.perf_counter_ns() + int(seconds * 1e9)
     while len(times) < _LEAST_RUNS or time.perf_counter_ns() < end:
         before = time.perf_counter_ns()

@@ -26,14 +26,14 @@ MAX_INSTRUCTIONS = 200
 
 class Instruction(NamedTuple):
     """One value. kind: the register type that stands in the file (of the operands, for comparisons). args: registers;
-    number: immediate of const; index: input of load, load_dequantized, table, or axis of iota; extra: multiplier and shift
+    number: immediate of const; operand: input of load, load_dequantized, table, or axis of iota; extra: multiplier and shift
     of fixed_multiply."""
 
     opcode: str
     kind: str
     args: tuple[int, ...] = ()
     number: float = 0
-    index: int = 0
+    operand: int = 0
     extra: tuple[int, ...] = ()
 
     @property
@@ -69,7 +69,8 @@ class Program:
     @staticmethod
     def decode(attributes: dict[str, Any]) -> Program:
         """The program of a map node's attributes. GraphError when it makes no sense."""
-        program, registers = Program(), []
+        program = Program()
+        registers: list[int] = []
         words = attributes["program"]
         stores: dict[int, Store] = {}
         try:
@@ -84,9 +85,9 @@ class Program:
                     table = attributes["floats"] if kind in FLOATS else attributes["integers"]
                     made = Instruction(opcode, kind, number=table[a])
                 elif opcode in ("load", "load_dequantized", "iota"):
-                    made = Instruction(opcode, kind, index=a)
+                    made = Instruction(opcode, kind, operand=a)
                 elif opcode == "table":
-                    made = Instruction(opcode, kind, (registers[a],), index=b)
+                    made = Instruction(opcode, kind, (registers[a],), operand=b)
                 elif opcode in ("fixed_multiply", "fixed_multiply_single"):
                     integers = attributes["integers"]
                     made = Instruction(opcode, kind, (registers[a],), extra=(integers[b], integers[c]))
@@ -122,12 +123,12 @@ class Program:
             return len(table) - 1
 
         for register in sorted(needed):
-            opcode, kind, args, number, index, extra = self.code[register]
+            opcode, kind, args, number, operand, extra = self.code[register]
             operands = [place[r] for r in args]
             if opcode == "const":
                 operands = [immediate(floats, float(number)) if kind in FLOATS else immediate(integers, int(number))]
             elif opcode in ("load", "load_dequantized", "iota", "table"):
-                operands.append(index)
+                operands.append(operand)
             elif extra:
                 operands += [immediate(integers, n) for n in extra]
             place[register] = len(words) // 5
@@ -157,7 +158,7 @@ class Program:
     @property
     def loads(self) -> set[int]:
         """Inputs that are loaded, and so take part in broadcasting (look-up tables do not)."""
-        return {i.index for i in self.code if i.opcode in ("load", "load_dequantized")}
+        return {i.operand for i in self.code if i.opcode in ("load", "load_dequantized")}
 
 
 class Expr:
@@ -213,7 +214,7 @@ class Expr:
 
     def iota(self, axis: int, kind: str = "i64") -> Expr:
         """The coordinate along an axis of the iteration shape."""
-        return self._of(Instruction("iota", kind, index=axis))
+        return self._of(Instruction("iota", kind, operand=axis))
 
     def fixed_multiply(self, multiplier: int, shift: int, single: bool = False) -> Expr:
         """TFLite's MultiplyByQuantizedMultiplier on an i32 value: Q31 multiplier, then a right shift (negative: left)."""
@@ -222,7 +223,7 @@ class Expr:
 
     def table(self, values: int, kind: str = "f32") -> Expr:
         """Element (this value) of input number `values`, a 1-D tensor."""
-        return self._of(Instruction("table", kind, (self.cast("i32").register,), index=values))
+        return self._of(Instruction("table", kind, (self.cast("i32").register,), operand=values))
 
     def __add__(self, other: Expr | float) -> Expr:
         return self.binary("add", other)
@@ -321,10 +322,11 @@ def pointwise(
     for tensor in inputs:
         real = dequantize and tensor.quantization is not None
         opcode, kind = ("load_dequantized", "f32") if real else ("load", REGISTER[tensor.dtype])
-        values.append(Expr(program, program.add(Instruction(opcode, kind, index=operands.index(tensor)))))
+        values.append(Expr(program, program.add(Instruction(opcode, kind, operand=operands.index(tensor)))))
     result = body(*values)
     results = [result] if isinstance(result, Expr) else list(result)
-    wanted: list[str | None] = [dtypes] if isinstance(dtypes, str) else list(dtypes or [None] * len(results))
+    nothing: list[str | None] = [None] * len(results)
+    wanted = [dtypes] if isinstance(dtypes, str) else list(dtypes or nothing)
     made: list[str] = []
     for i, (expression, dtype) in enumerate(zip(results, wanted, strict=True)):
         quantized = i < len(quantization) and quantization[i] is not None
@@ -347,7 +349,7 @@ def program_of(node: Node) -> Program | None:
         return Program.decode({name: node.attribute(name) for name in ("program", "floats", "integers")})
     if node.op == "cast" and node.inputs[0] is not None:
         program = Program()
-        load = program.add(Instruction("load", REGISTER[node.inputs[0].dtype], index=0))
+        load = program.add(Instruction("load", REGISTER[node.inputs[0].dtype], operand=0))
         value, target = Expr(program, load), node.outputs[0].dtype
         if target == "bool" and not program.boolean(load):
             value = value.ne(0)
@@ -393,13 +395,13 @@ def fuse(consumer: Node, producer: Node) -> tuple[Program, list[Tensor]] | None:
         place: list[int] = []
         for instruction in program.code:
             if instruction.opcode in ("load", "load_dequantized", "table"):
-                tensor = node.inputs[instruction.index]
+                tensor = node.inputs[instruction.operand]
                 if tensor is middle:
                     if instruction.opcode != "load":
                         return None
                     place.append(_through(joined, produced, middle.dtype, instruction.kind))
                     continue
-                instruction = instruction._replace(index=operand(tensor))
+                instruction = instruction._replace(operand=operand(tensor))
             place.append(joined.add(instruction._replace(args=tuple(place[r] for r in instruction.args))))
         return place
 

@@ -282,8 +282,8 @@ class _Planned:
         for i in range(lib.linnet_plan_output_count(plan)):
             lib.linnet_plan_output(plan, i, info)
             known = info.rank >= 0 and all(d >= 0 for d in list(info.shape)[: info.rank])
-            view = _view(lib.linnet_session_output(session, i), info) if known else None
-            self.outputs.append((_string(info.name), view))
+            out = _view(lib.linnet_session_output(session, i), info) if known else None
+            self.outputs.append((_string(info.name), out))
 
     def run(self) -> dict[str, Array]:
         if library().linnet_run(self.session, self.error):
@@ -380,8 +380,8 @@ class Session:
             if last is not None and fetches is None and self._last_fetches is None and len(feeds) == last.count:
                 for name, view, dtype, shape in last.feeds:
                     value = feeds.get(name)
-                    if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:  # type: ignore[union-attr]
-                        np.copyto(view, value)  # type: ignore[arg-type]
+                    if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:
+                        np.copyto(view, value)
                     else:
                         break
                 else:
