@@ -4,7 +4,7 @@
 #define LN_SIMD_H
 
 /* Use:
- *     #define LN_SIMD_AVX2            (or _SSE2, _AVX512, _NEON; in kernels_x86/NAME__avx2.c)
+ *     #define LN_SIMD_AVX2            (or _SSE2, _AVX512, _NEON, _SCALAR; in kernels_x86/NAME__avx2.c)
  *     #include "simd/simd.h"
  *     #include "simd/NAME.inc.c"
  * LN_SIMD_NAME(base) appends "__avx2"; LN_SIMD_ISA is the ln_isa; LN_SIMD_TEXT is "avx2".
@@ -53,8 +53,13 @@
 #define LN_SIMD_ISA LN_ISA_NEON
 #define LN_SIMD_TEXT "neon"
 #include "simd/simd_neon.h"
+#elif defined(LN_SIMD_SCALAR)
+#define LN_SIMD_NAME(base) base##__scalar
+#define LN_SIMD_ISA LN_ISA_SCALAR
+#define LN_SIMD_TEXT "scalar"
+#include "simd/simd_scalar.h"
 #else
-#error "define LN_SIMD_SSE2, LN_SIMD_AVX2, LN_SIMD_AVX512 or LN_SIMD_NEON before including simd.h"
+#error "define LN_SIMD_SSE2, LN_SIMD_AVX2, LN_SIMD_AVX512, LN_SIMD_NEON or LN_SIMD_SCALAR before including simd.h"
 #endif
 
 static inline vf vf_zero(void) { return vf_set1(0.0f); }

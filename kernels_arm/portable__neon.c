@@ -1,0 +1,6 @@
+/* portable__neon.c - map, reduce and copy for NEON, from the sources that all ISA levels share.
+ * CMake gives this file its flags by its name. */
+#define LN_SIMD_NEON
+#include "simd/simd.h"
+
+#include "simd/map.inc.c"

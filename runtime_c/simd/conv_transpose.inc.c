@@ -1,0 +1,160 @@
+/* conv_transpose.inc.c - transposed convolution as a gather: output pixels of one phase (position modulo stride) share
+ * their taps, so each phase is a small matrix product. Compiled per ISA; planning is in ops/conv_transpose_plan.c. */
+#include "ops/conv_transpose_plan.h"
+#include "simd/any.inc.c"
+#include "simd/requant.inc.c"
+
+#if defined(LN_SIMD_AVX512) || defined(LN_SIMD_NEON)
+#define LN_TRANSPOSE_PIXELS 8
+#else
+#define LN_TRANSPOSE_PIXELS 4
+#endif
+#define LN_TRANSPOSE_TAPS 64 /* taps that reach one output pixel, held at a time */
+
+/* One tap: offsets of the input pixel and of the weights. */
+typedef struct transpose_tap {
+    int64_t x, w;
+} transpose_tap;
+
+typedef struct transpose_span {
+    const void *x, *w, *bias;
+    int64_t n_taps, in, out, padded, pixel, out_pixel;
+    const transpose_tap *taps;
+} transpose_span;
+
+#define NUMBER float
+#define VECTOR vf
+#define SET1 vf_set1
+#define LOAD vf_load
+#define STORE vf_store
+#define STORE_PARTIAL vf_store_partial
+#define MULTIPLY_ADD(x, w, sum) vf_fma(x, w, sum)
+#define NAMED(name) transpose_##name##_float
+#include "simd/conv_transpose_tile.inc.c"
+
+#define NUMBER int32_t
+#define VECTOR vi
+#define SET1 vi_set1
+#define LOAD vi_load
+#define STORE vi_store
+#define STORE_PARTIAL vi_store_partial
+#define MULTIPLY_ADD(x, w, sum) vi_add(sum, vi_mul(x, w))
+#define NAMED(name) transpose_##name##_integer
+#include "simd/conv_transpose_tile.inc.c"
+
+/* Row number `row` of x to f32, or to i32 without its zero point. */
+static void transpose_widen(const ln_call *call, const ln_transpose_plan *p, const ln_buffers *b, int64_t row) {
+    const ln_window *w = &p->window;
+    int dtype = call->inputs[0].dtype;
+    int64_t iy = row % w->in[1], iz = row / w->in[1] % w->in[0], n = row / w->in[1] / w->in[0];
+    int64_t from = n * p->x_stored.n + iz * p->x_stored.s[0] + iy * p->x_stored.s[1];
+    float *to = (float *)(uintptr_t)ln_transpose_input(call, b) + row * p->x.s[1];
+    for (int64_t ix = 0; ix < w->in[2]; ix++, from += p->x_stored.s[2], to += w->in_channels) {
+        any_widen(dtype, b->inputs[0], from, w->in_channels, to);
+        if (!p->integer)
+            continue;
+        vi zero = vi_set1(p->requant.x_zero);
+        int64_t c = 0;
+        for (; c + VF_WIDTH <= w->in_channels; c += VF_WIDTH)
+            vi_store((int32_t *)(void *)(to + c), vi_sub(vi_from_vf(vf_load(to + c)), zero));
+        if (c < w->in_channels) {
+            int rest = (int)(w->in_channels - c);
+            vi_store_partial((int32_t *)(void *)(to + c), rest, vi_sub(vi_from_vf(vf_load_partial(to + c, rest)), zero));
+        }
+    }
+}
+
+/* The input coordinate that tap k brings to output o; false: none. */
+static inline bool transpose_source(const ln_window *w, int axis, int64_t o, int64_t k, int64_t *at) {
+    int64_t v = o + w->pad_begin[axis] - k * w->dilation[axis];
+    *at = v / w->stride[axis];
+    return v >= 0 && v % w->stride[axis] == 0 && *at < w->in[axis];
+}
+
+/* The taps of output pixel (oz, oy, ox), and over how many further pixels of its phase (limit at most) they stay whole. */
+static int64_t transpose_taps(const ln_transpose_plan *p, int64_t oz, int64_t oy, int64_t ox, transpose_tap *taps,
+                              int64_t limit, int64_t *run) {
+    const ln_window *w = &p->window;
+    int64_t n = 0, z, y, x;
+    *run = limit;
+    for (int64_t kx = 0; kx < w->kernel[2]; kx++) {
+        if (!transpose_source(w, 2, ox, kx, &x)) {
+            /* A tap that is still to the left of the input comes in after so many steps. */
+            int64_t v = ox + w->pad_begin[2] - kx * w->dilation[2];
+            if (v < 0 && v % w->stride[2] == 0)
+                *run = ln_min(*run, -v / w->stride[2]);
+            continue;
+        }
+        *run = ln_min(*run, w->in[2] - x);
+        for (int64_t kz = 0; kz < w->kernel[0]; kz++)
+            for (int64_t ky = 0; ky < w->kernel[1]; ky++)
+                if (transpose_source(w, 0, oz, kz, &z) && transpose_source(w, 1, oy, ky, &y))
+                    taps[n++] = (transpose_tap){z * p->x.s[0] + y * p->x.s[1] + x * p->x.s[2],
+                                                ((kz * w->kernel[1] + ky) * w->kernel[2] + kx) * p->in_group * p->padded};
+    }
+    return n;
+}
+
+/* One output row: f32 right into y, or sums into scratch. */
+static void transpose_row(const ln_transpose_plan *p, const void *x, const void *weights, int64_t oz, int64_t oy, void *out,
+                          int64_t out_pixel, transpose_tap *taps) {
+    const ln_window *w = &p->window;
+    int64_t stride = w->stride[2];
+    for (int64_t phase = 0; phase < ln_min(stride, w->out[2]); phase++)
+        for (int64_t ox = phase, run; ox < w->out[2]; ox += run * stride) {
+            int64_t n = transpose_taps(p, oz, oy, ox, taps, (w->out[2] - ox + stride - 1) / stride, &run);
+            for (int64_t group = 0; group < w->group; group++) {
+                transpose_span s = {.x = (const float *)x + group * p->in_group,
+                                    .w = (const float *)weights + group * ln_window_taps(w) * p->in_group * p->padded,
+                                    .bias = (const float *)weights + p->weights_bytes / 4 + (size_t)(group * p->padded),
+                                    .n_taps = n, .taps = taps, .in = p->in_group, .out = p->out_group, .padded = p->padded,
+                                    .pixel = p->x.s[2], .out_pixel = out_pixel * stride};
+                void *to = (float *)out + ox * out_pixel + group * p->out_group;
+                if (p->integer)
+                    transpose_run_integer(&s, run, to);
+                else
+                    transpose_run_float(&s, run, to);
+            }
+        }
+}
+
+static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    const ln_transpose_plan *p = call->state;
+    const ln_window *w = &p->window;
+    if (phase == 0 && call->phases == 2) {
+        for (int64_t item = begin; item < end; item++) {
+            if (item == 0)
+                ln_transpose_pack_run(call, b);
+            else
+                transpose_widen(call, p, b, item - 1);
+        }
+        return LINNET_OK;
+    }
+    int64_t size = (int64_t)ln_dtype_size(call->outputs[0].dtype), channels = w->out_channels;
+    char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
+    transpose_tap taps[LN_TRANSPOSE_TAPS];
+    for (int64_t item = begin; item < end; item++) {
+        int64_t oy = item % w->out[1], oz = item / w->out[1] % w->out[0], n = item / w->out[1] / w->out[0];
+        const float *x = (const float *)ln_transpose_input(call, b) + n * p->x.n;
+        char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1]) * size;
+        void *out = p->direct ? (void *)y : (void *)scratch;
+        transpose_row(p, x, ln_transpose_weights(call, b), oz, oy, out, p->direct ? p->y.s[2] : channels, taps);
+        for (int64_t ox = 0; ox < w->out[2] && !p->direct; ox++) {
+            void *row = scratch + ox * channels * 4;
+            if (p->integer)
+                requant_row(&p->requant, 0, row, channels, y + ox * p->y.s[2] * size);
+            else
+                any_narrow(call->outputs[0].dtype, row, channels, y, ox * p->y.s[2]);
+        }
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel LN_SIMD_NAME(ln_conv_transpose) = {.name = "conv_transpose_gather__" LN_SIMD_TEXT,
+                                                   .op = LN_OP_CONV_TRANSPOSE,
+                                                   .isa = LN_SIMD_ISA,
+                                                   .flags = LN_KERNEL_VIEWS,
+                                                   .supports = ln_transpose_supports,
+                                                   .configure = ln_transpose_configure,
+                                                   .pack = ln_transpose_pack,
+                                                   .run = transpose_run};

@@ -1,0 +1,421 @@
+/* map.inc.c - the strip interpreter of map, compiled once per ISA level: loops that the compiler vectorises, and loads
+ * and stores with conversion. Every loop runs over whole groups of 16, so arithmetic needs no tails. */
+#include "ops/convert.h"
+#include "simd/map_program.h"
+#include "simd/math.h"
+
+#if defined(__clang__)
+#define LN_LOOP _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define LN_LOOP _Pragma("GCC ivdep") /* registers are the same array or apart, so lanes are independent */
+#endif
+
+/* ---- loads ---- */
+
+/* n elements from p[0], p[stride], ... as the register type; a whole run of one operand. */
+static void LN_SIMD_NAME(load_run)(const ln_map_step *s, int dtype, const char *p, int64_t stride, int n, void *y) {
+    int i = 0;
+    size_t size = ln_dtype_size(dtype);
+    if (s->code == LN_MAP_LOAD_DEQUANTIZED) {
+        float *f = y, scale = s->scale;
+        int32_t zero = s->zero;
+        switch (stride == 1 ? dtype : 0) {
+        case LINNET_I8:
+            LN_LOOP for (i = 0; i < n; i++) f[i] = (float)((int32_t)((const int8_t *)p)[i] - zero) * scale;
+            return;
+        case LINNET_U8:
+            LN_LOOP for (i = 0; i < n; i++) f[i] = (float)((int32_t)((const uint8_t *)p)[i] - zero) * scale;
+            return;
+        case LINNET_I16:
+            LN_LOOP for (i = 0; i < n; i++) f[i] = (float)((int32_t)((const int16_t *)p)[i] - zero) * scale;
+            return;
+        default:
+            for (i = 0; i < n; i++)
+                f[i] = (float)(int32_t)(ln_load_i64(p, dtype, i * stride) - zero) * scale;
+            return;
+        }
+    }
+    if (stride == 0 && n > 1) {
+        ln_map_load_any(dtype, s->type, p, 0, 0, 1, y);
+        if (ln_dtype_size(s->type) == 4) {
+            int32_t v, *w = y;
+            memcpy(&v, y, 4);
+            LN_LOOP for (i = 0; i < n; i++) w[i] = v;
+        } else {
+            int64_t v, *w = y;
+            memcpy(&v, y, 8);
+            LN_LOOP for (i = 0; i < n; i++) w[i] = v;
+        }
+        return;
+    }
+    if (stride == 1 && dtype == s->type) {
+        memcpy(y, p, (size_t)n * size);
+        return;
+    }
+    float *f = y;
+    int32_t *w = y;
+    switch (stride == 1 ? s->type * 16 + dtype : 0) {
+    case LINNET_F32 * 16 + LINNET_F16:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store(f + i, vf_load_f16((const uint16_t *)(const void *)p + i));
+        if (i < n)
+            vf_store_partial(f + i, n - i, vf_load_f16_partial((const uint16_t *)(const void *)p + i, n - i));
+        return;
+    case LINNET_F32 * 16 + LINNET_BF16:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store(f + i, vf_load_bf16((const uint16_t *)(const void *)p + i));
+        if (i < n)
+            vf_store_partial(f + i, n - i, vf_load_bf16_partial((const uint16_t *)(const void *)p + i, n - i));
+        return;
+    case LINNET_F32 * 16 + LINNET_I8: LN_LOOP for (; i < n; i++) f[i] = (float)((const int8_t *)p)[i]; return;
+    case LINNET_F32 * 16 + LINNET_U8: LN_LOOP for (; i < n; i++) f[i] = (float)((const uint8_t *)p)[i]; return;
+    case LINNET_F32 * 16 + LINNET_I32:
+        LN_LOOP for (; i < n; i++) f[i] = (float)((const int32_t *)(const void *)p)[i];
+        return;
+    case LINNET_I32 * 16 + LINNET_I8: LN_LOOP for (; i < n; i++) w[i] = ((const int8_t *)p)[i]; return;
+    case LINNET_I32 * 16 + LINNET_U8: LN_LOOP for (; i < n; i++) w[i] = ((const uint8_t *)p)[i]; return;
+    case LINNET_I32 * 16 + LINNET_I16: LN_LOOP for (; i < n; i++) w[i] = ((const int16_t *)(const void *)p)[i]; return;
+    case LINNET_I32 * 16 + LINNET_U16: LN_LOOP for (; i < n; i++) w[i] = ((const uint16_t *)(const void *)p)[i]; return;
+    default: break;
+    }
+    if (dtype == s->type && size == 4) {
+        for (; i < n; i++)
+            memcpy(w + i, p + i * stride * 4, 4);
+        return;
+    }
+    ln_map_load_any(dtype, s->type, p, 0, stride, n, y);
+}
+
+/* ---- stores ---- */
+
+static void LN_SIMD_NAME(store_quantized)(const ln_map_step *s, int dtype, const float *a, int n, char *p) {
+    vf inverse = vf_set1(s->scale), low = vf_set1((float)s->low), high = vf_set1((float)s->high);
+    vi zero = vi_set1(s->zero);
+    int i = 0;
+#define LN_STORE_LOOP(name, ctype)                                                                                \
+    for (; i < n; i += VF_WIDTH) {                                                                                \
+        vf v = i + VF_WIDTH <= n ? vf_load(a + i) : vf_load_partial(a + i, n - i);                                \
+        v = vf_min(vf_max(vf_round(vf_mul(v, inverse)), low), high); /* NaN becomes low */                        \
+        vi q = vi_add(vi_from_vf(v), zero);                                                                       \
+        if (i + VF_WIDTH <= n)                                                                                    \
+            name((ctype *)(void *)p + i, q);                                                                      \
+        else                                                                                                      \
+            name##_partial((ctype *)(void *)p + i, n - i, q);                                                     \
+    }                                                                                                             \
+    return;
+    switch (dtype) {
+    case LINNET_I8: LN_STORE_LOOP(vi_store_i8, int8_t)
+    case LINNET_U8: LN_STORE_LOOP(vi_store_u8, uint8_t)
+    case LINNET_I16: LN_STORE_LOOP(vi_store_i16, int16_t)
+    default: LN_STORE_LOOP(vi_store_u16, uint16_t)
+    }
+#undef LN_STORE_LOOP
+}
+
+static inline int32_t LN_SIMD_NAME(clamped)(float x, int32_t low, int32_t high) {
+    int32_t v = ln_f_to_i(x);
+    v = v < low ? low : v;
+    return v > high ? high : v;
+}
+
+static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char *a, int n, char *p, int64_t stride) {
+    int i = 0;
+    size_t size = ln_dtype_size(dtype);
+    if (s->code == LN_MAP_STORE_QUANTIZED) {
+        if (stride == 1) {
+            LN_SIMD_NAME(store_quantized)(s, dtype, (const float *)(const void *)a, n, p);
+            return;
+        }
+        for (; i < n; i++)
+            LN_SIMD_NAME(store_quantized)(s, dtype, (const float *)(const void *)a + i, 1, p + i * stride * (int64_t)size);
+        return;
+    }
+    if (stride == 1 && dtype == s->type) {
+        memcpy(p, a, (size_t)n * size);
+        return;
+    }
+    const float *f = (const float *)(const void *)a;
+    const int32_t *w = (const int32_t *)(const void *)a;
+    switch (stride == 1 ? s->type * 16 + dtype : 0) {
+    case LINNET_F32 * 16 + LINNET_F16:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store_f16((uint16_t *)(void *)p + i, vf_load(f + i));
+        if (i < n)
+            vf_store_f16_partial((uint16_t *)(void *)p + i, n - i, vf_load_partial(f + i, n - i));
+        return;
+    case LINNET_F32 * 16 + LINNET_BF16:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store_bf16((uint16_t *)(void *)p + i, vf_load(f + i));
+        if (i < n)
+            vf_store_bf16_partial((uint16_t *)(void *)p + i, n - i, vf_load_partial(f + i, n - i));
+        return;
+    case LINNET_F32 * 16 + LINNET_I8:
+        LN_LOOP for (; i < n; i++) ((int8_t *)p)[i] = (int8_t)LN_SIMD_NAME(clamped)(f[i], INT8_MIN, INT8_MAX);
+        return;
+    case LINNET_F32 * 16 + LINNET_U8:
+        LN_LOOP for (; i < n; i++) ((uint8_t *)p)[i] = (uint8_t)LN_SIMD_NAME(clamped)(f[i], 0, UINT8_MAX);
+        return;
+    case LINNET_I32 * 16 + LINNET_I8:
+    case LINNET_I32 * 16 + LINNET_U8: LN_LOOP for (; i < n; i++) ((uint8_t *)p)[i] = (uint8_t)w[i]; return;
+    case LINNET_I32 * 16 + LINNET_BOOL: LN_LOOP for (; i < n; i++) ((uint8_t *)p)[i] = w[i] != 0; return;
+    case LINNET_I32 * 16 + LINNET_I16:
+    case LINNET_I32 * 16 + LINNET_U16: LN_LOOP for (; i < n; i++) ((uint16_t *)(void *)p)[i] = (uint16_t)w[i]; return;
+    case LINNET_I32 * 16 + LINNET_F32: LN_LOOP for (; i < n; i++) ((float *)(void *)p)[i] = (float)w[i]; return;
+    default: ln_map_store_any(dtype, s->type, a, n, p, 0, stride); return;
+    }
+}
+
+/* ---- walking a view ---- */
+
+/* Where element `start` of the view lies: coordinates of all dims, and the offset. */
+static inline int64_t LN_SIMD_NAME(seek)(const ln_map_view *v, int64_t start, int64_t *at) {
+    int64_t offset = 0;
+    for (int d = v->rank - 1; d > 0; d--) {
+        int64_t next = start / v->dims[d];
+        at[d] = start - next * v->dims[d];
+        offset += at[d] * v->strides[d];
+        start = next;
+    }
+    at[0] = start;
+    return offset + start * v->strides[0];
+}
+
+/* One row on: all dims but the last. Returns the offset of the new row's first element. */
+static inline int64_t LN_SIMD_NAME(next_row)(const ln_map_view *v, int64_t row_offset, int64_t *at) {
+    for (int d = v->rank - 2; d >= 0; d--) {
+        row_offset += v->strides[d];
+        if (d == 0 || ++at[d] < v->dims[d])
+            break;
+        row_offset -= v->dims[d] * v->strides[d];
+        at[d] = 0;
+    }
+    return row_offset;
+}
+
+static void LN_SIMD_NAME(load)(const ln_map_step *s, const ln_map_view *v, const char *base, int64_t start, int n, char *y) {
+    int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
+    int64_t size = (int64_t)ln_dtype_size(v->dtype), width = (int64_t)ln_dtype_size(s->type);
+    int done = 0;
+    while (done < n) {
+        int64_t left = v->rank == 1 ? n : v->dims[v->rank - 1] - at[v->rank - 1];
+        int run = (int)ln_min(left, n - done);
+        if (v->iota) {
+            for (int i = 0; i < run; i++) {
+                int64_t value = offset + i * stride;
+                ln_convert_element(y, s->type, done + i, &value, LINNET_I64, 0);
+            }
+        } else {
+            LN_SIMD_NAME(load_run)(s, v->dtype, base + offset * size, stride, run, y + done * width);
+        }
+        done += run;
+        if (done < n) {
+            offset = LN_SIMD_NAME(next_row)(v, offset - at[v->rank - 1] * stride, at);
+            at[v->rank - 1] = 0;
+        }
+    }
+    int whole = (n + 15) & ~15;
+    if (whole > n)
+        memset(y + n * width, 0, (size_t)((whole - n) * width));
+}
+
+static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char *base, int64_t start, int n, const char *a) {
+    int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
+    int64_t size = (int64_t)ln_dtype_size(v->dtype), width = (int64_t)ln_dtype_size(s->type);
+    int done = 0;
+    while (done < n) {
+        int64_t left = v->rank == 1 ? n : v->dims[v->rank - 1] - at[v->rank - 1];
+        int run = (int)ln_min(left, n - done);
+        LN_SIMD_NAME(store_run)(s, v->dtype, a + done * width, run, base + offset * size, stride);
+        done += run;
+        if (done < n) {
+            offset = LN_SIMD_NAME(next_row)(v, offset - at[v->rank - 1] * stride, at);
+            at[v->rank - 1] = 0;
+        }
+    }
+}
+
+/* ---- arithmetic ---- */
+
+static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, const char *base, int n, const int32_t *a, void *y) {
+    int64_t last = v->dims[0] - 1;
+    for (int i = 0; i < n; i++)
+        ln_convert_element(y, s->type, i, base, v->dtype, ln_min(ln_max(a[i], 0), last) * v->strides[0]);
+}
+
+#define TYPE_f LINNET_F32
+#define TYPE_i LINNET_I32
+#define TYPE_d LINNET_F64
+#define TYPE_l LINNET_I64
+#define CTYPE_f float
+#define CTYPE_i int32_t
+#define CTYPE_d double
+#define CTYPE_l int64_t
+#define ROW_f(...) __VA_ARGS__
+#define ROW_i(...) __VA_ARGS__
+#define ROW_d(...)
+#define ROW_l(...)
+#define UNARY(opcode, x, z, expression)                                                                          \
+    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : {                                                             \
+        const CTYPE_##x *qa = (const CTYPE_##x *)pa;                                                             \
+        CTYPE_##z *qy = (CTYPE_##z *)py;                                                                         \
+        LN_LOOP for (unsigned i = 0; i < m; i++) {                                                               \
+            CTYPE_##x a = qa[i];                                                                                 \
+            qy[i] = (expression);                                                                                \
+        }                                                                                                        \
+        return;                                                                                                  \
+    })
+#define BINARY(opcode, x, z, expression)                                                                         \
+    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : {                                                             \
+        const CTYPE_##x *qa = (const CTYPE_##x *)pa, *qb = (const CTYPE_##x *)pb;                                \
+        CTYPE_##z *qy = (CTYPE_##z *)py;                                                                         \
+        LN_LOOP for (unsigned i = 0; i < m; i++) {                                                               \
+            CTYPE_##x a = qa[i], b = qb[i];                                                                      \
+            qy[i] = (expression);                                                                                \
+        }                                                                                                        \
+        return;                                                                                                  \
+    })
+/* All lanes by the short range reduction, then the rare large ones once more, before y may overwrite a. */
+#define TRIG(opcode, full, small)                                                                                \
+    case LN_MAP_##opcode * 16 + LINNET_F32: {                                                                    \
+        const float *qa = (const float *)pa;                                                                     \
+        float *qy = (float *)py;                                                                                 \
+        uint32_t large = 0;                                                                                      \
+        for (unsigned i = 0; i < m; i++)                                                                         \
+            large |= (ln_bits_f(qa[i]) & 0x7fffffffu) >= 0x49800000u;                                            \
+        if (large) {                                                                                             \
+            for (unsigned i = 0; i < m; i++)                                                                     \
+                qy[i] = full(qa[i]);                                                                             \
+            return;                                                                                              \
+        }                                                                                                        \
+        LN_LOOP for (unsigned i = 0; i < m; i++) qy[i] = small(qa[i]);                                           \
+        return;                                                                                                  \
+    }
+
+static void LN_SIMD_NAME(arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc, void *py) {
+    unsigned m = ((unsigned)n + 15u) & ~15u;
+    switch (s->code * 16 + s->type) {
+#include "simd/map_table.h"
+    case LN_MAP_SELECT * 16 + LINNET_F32:
+    case LN_MAP_SELECT * 16 + LINNET_I32: {
+        const int32_t *qa = pa, *qb = pb, *qc = pc;
+        int32_t *qy = py;
+        LN_LOOP for (unsigned i = 0; i < m; i++) {
+            int32_t b = qb[i], c = qc[i];
+            qy[i] = qa[i] != 0 ? b : c;
+        }
+        return;
+    }
+    case LN_MAP_CAST * 16 + LINNET_F32:
+        if (s->from == LINNET_I32) {
+            LN_LOOP for (unsigned i = 0; i < m; i++) ((float *)py)[i] = (float)((const int32_t *)pa)[i];
+            return;
+        }
+        break;
+    case LN_MAP_CAST * 16 + LINNET_I32:
+        if (s->from == LINNET_F32) {
+            LN_LOOP for (unsigned i = 0; i < m; i++) ((int32_t *)py)[i] = ln_f_to_i(((const float *)pa)[i]);
+            return;
+        }
+        break;
+    default: break;
+    }
+    ln_map_rest(s, (int)m, pa, pb, pc, py);
+}
+
+#undef TYPE_f
+#undef TYPE_i
+#undef TYPE_d
+#undef TYPE_l
+#undef CTYPE_f
+#undef CTYPE_i
+#undef CTYPE_d
+#undef CTYPE_l
+#undef ROW_f
+#undef ROW_i
+#undef ROW_d
+#undef ROW_l
+#undef UNARY
+#undef BINARY
+#undef TRIG
+
+void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
+                                int n, char **registers);
+void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
+                                int n, char **registers) {
+    /* Arithmetic runs to the end of a group of 16, so memory can only be a register when the strip is whole groups. */
+    bool full = n % 16 == 0;
+    char *slots = (char *)(registers + p->n_registers);
+    slots = (char *)(((uintptr_t)slots + 63) & ~(uintptr_t)63);
+    for (int k = 0; k < p->n_steps; k++) {
+        const ln_map_step *s = &p->steps[k];
+        const ln_map_view *v = &views[s->view];
+        bool direct = s->direct && full && v->rank == 1 && v->strides[0] == 1 && bases[s->view];
+        if (s->direct & LN_MAP_DIRECT_STORE && s->code != LN_MAP_STORE)
+            registers[s->y] = direct ? bases[s->view] + start * (int64_t)ln_dtype_size(v->dtype)
+                                     : slots + (size_t)s->y * p->register_bytes;
+        switch (s->code) {
+        case LN_MAP_LOAD:
+        case LN_MAP_LOAD_DEQUANTIZED:
+        case LN_MAP_IOTA:
+            if (direct) {
+                registers[s->y] = bases[s->view] + start * (int64_t)ln_dtype_size(v->dtype);
+                break;
+            }
+            registers[s->y] = slots + (size_t)s->y * p->register_bytes;
+            LN_SIMD_NAME(load)(s, v, bases[s->view], start, n, registers[s->y]);
+            break;
+        case LN_MAP_STORE:
+        case LN_MAP_STORE_QUANTIZED:
+            if (!direct && bases[s->view])
+                LN_SIMD_NAME(store)(s, v, bases[s->view], start, n, registers[s->a]);
+            break;
+        case LN_MAP_TABLE:
+            LN_SIMD_NAME(table)(s, v, bases[s->view], (n + 15) & ~15, (const int32_t *)(void *)registers[s->a], registers[s->y]);
+            break;
+        default:
+            LN_SIMD_NAME(arithmetic)(s, n, registers[s->a], registers[s->b], registers[s->c], registers[s->y]);
+            break;
+        }
+    }
+}
+
+static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows,
+                                int64_t columns, float low, float high) {
+    vf l = vf_set1(low), h = vf_set1(high);
+    for (int64_t r = 0; r < rows; r++) {
+        const float *a = x + r * x_stride;
+        float *b = y + r * y_stride;
+        for (int64_t i = 0; i < columns; i += VF_WIDTH) {
+            int n = (int)ln_min(VF_WIDTH, columns - i);
+            vf v = n == VF_WIDTH ? vf_load(a + i) : vf_load_partial(a + i, n);
+            vf w = vf_select(vf_eq(v, v), vf_min(vf_max(v, l), h), v); /* NaN stays */
+            if (n == VF_WIDTH)
+                vf_store(b + i, w);
+            else
+                vf_store_partial(b + i, n, w);
+        }
+    }
+}
+
+extern const ln_map_isa LN_SIMD_NAME(ln_map_isa);
+const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(ln_map_strip), LN_SIMD_NAME(clamp)};
+
+#if !defined(LN_SIMD_SCALAR) /* the references stand for plans without SIMD; epilogues still need strips */
+static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_configure(call, LN_SIMD_ISA); }
+
+static linnet_status LN_SIMD_NAME(map_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                           int thread) {
+    (void)phase;
+    return ln_map_run(call, b, begin, end, thread, LN_SIMD_NAME(ln_map_strip));
+}
+
+const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
+    .name = "map_any_strips_16__" LN_SIMD_TEXT,
+    .op = LN_OP_MAP,
+    .isa = LN_SIMD_ISA,
+    .flags = LN_KERNEL_VIEWS,
+    .supports = ln_map_supports,
+    .configure = LN_SIMD_NAME(map_configure),
+    .run = LN_SIMD_NAME(map_run),
+};
+#endif
