@@ -49,7 +49,7 @@ class _Segments:
         self._known: dict[tuple[int, bytes], int] = {}
 
     def add(self, data: npt.NDArray[Any]) -> int:
-        content = memoryview(np.ascontiguousarray(data).reshape(-1).view(np.uint8)).cast("B")
+        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
         key = (len(content), hashlib.blake2b(content, digest_size=16).digest())
         if key not in self._known:
             self._known[key] = len(self.pieces)
@@ -61,7 +61,7 @@ def _round_up(n: int, to: int) -> int:
     return (n + to - 1) // to * to
 
 
-def chunks(graph: Graph) -> Iterator[bytes | memoryview]:
+def chunks(graph: Graph) -> Iterator[bytes | bytearray | memoryview]:
     """The file's bytes, piece by piece. Raises GraphError when the graph is not well formed."""
     segments = _Segments()
     structure = bytearray(_Writer(graph, segments).structure())
@@ -98,7 +98,7 @@ def write(graph: Graph, path: Path) -> None:
     write_atomic(path, chunks(graph))
 
 
-def write_atomic(path: Path, pieces: Iterator[bytes | memoryview]) -> None:
+def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -> None:
     """The pieces into a temporary file beside `path`, flushed to the disk, then renamed. FileError when that fails."""
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)

@@ -100,13 +100,14 @@ class Function:
         self.nodes: list[Node] = []
         self.source = ""  # provenance given to nodes emitted from now on
         self._names: set[str] = set()
+        self._counts: dict[str, int] = {}  # base name: the last number tried
 
     def unique(self, name: str) -> str:
         """`name`, or `name_1`, ... when it is taken."""
-        base, candidate, count = name or "t", name or "t", 0
+        base = candidate = name or "t"
         while candidate in self._names:
-            count += 1
-            candidate = f"{base}_{count}"
+            self._counts[base] = self._counts.get(base, 0) + 1
+            candidate = f"{base}_{self._counts[base]}"
         self._names.add(candidate)
         return candidate
 
