@@ -9,7 +9,6 @@
 #else
 #define LN_TRANSPOSE_PIXELS 4
 #endif
-#define LN_TRANSPOSE_TAPS 64 /* taps that reach one output pixel, held at a time */
 
 /* One tap: offsets of the input pixel and of the weights. */
 typedef struct transpose_tap {

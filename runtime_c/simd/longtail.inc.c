@@ -22,3 +22,4 @@
 
 #include "simd/norm.inc.c"
 #include "simd/resize.inc.c"
+#include "simd/conv_transpose.inc.c"
