@@ -9,9 +9,11 @@ from typing import Any
 import linnet
 import nets
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 import zoo
+from onnx import helper, numpy_helper
 from linnet._fetch import FetchError
 
 CLASSIFIERS = {
@@ -22,10 +24,35 @@ CLASSIFIERS = {
 ALLOWED = 1e-4  # of the range
 
 
+def exact_sigmoids(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with Sigmoid(x) written as 1 / (1 + Exp(-x)).
+
+    ONNX Runtime's own Sigmoid kernel is off by up to 1.1e-7, whatever the value: at x = -17.8 it gives three times the
+    truth. yunet's scores on a picture without a face lie between 0 and 3e-5, where that alone is 3.5e-3 of the range.
+    """
+    nodes = []
+    for node in model.graph.node:
+        if node.op_type != "Sigmoid":
+            nodes.append(node)
+            continue
+        x, y = node.input[0], node.output[0]
+        nodes += [
+            helper.make_node("Neg", [x], [f"{y}/neg"]),
+            helper.make_node("Exp", [f"{y}/neg"], [f"{y}/exp"]),
+            helper.make_node("Add", [f"{y}/exp", "/one"], [f"{y}/add"]),
+            helper.make_node("Reciprocal", [f"{y}/add"], [y]),
+        ]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1), "/one"))
+    return model
+
+
 def reference(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    model = exact_sigmoids(onnx.load(path)).SerializeToString()
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
     names = [o.name for o in session.get_outputs()]
     return dict(zip(names, session.run(names, feeds), strict=True))
 
@@ -66,5 +93,4 @@ def test_real_model_with_fixed_shapes_agrees(name: str) -> None:
 
 @pytest.mark.parametrize("name", list(CLASSIFIERS))
 def test_classifier_agrees_with_onnx_runtime(name: str) -> None:
-    image = np.random.default_rng(7).standard_normal((1, 3, 224, 224)).astype(np.float32)
-    agree(CLASSIFIERS[name](), {"input": image})
+    agree(CLASSIFIERS[name](), nets.inputs())
