@@ -106,7 +106,8 @@ def run(
         errors="replace",
     )
     if done.returncode != status:
-        text = (done.stdout + done.stderr)[-6000:]
+        lines = (done.stdout + done.stderr).splitlines()
+        text = "\n".join(line for line in lines if not line.startswith("["))[-6000:]  # without ninja's progress
         pytest.fail(
             f"exit status {done.returncode}, expected {status}: {' '.join(map(str, command))}\n{text}", pytrace=False
         )

@@ -1,0 +1,68 @@
+"""Damaged .lnt files: 20,000 random changes and truncations under AddressSanitizer and UBSan, opened, planned and run.
+No crash, no hang, no leak, no record without words. LINNET_SOAK=1 makes it a hundred times as many."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.graphs import bytes_of
+from tests.native import ROOT, SANITIZED, build, run
+
+SEEDS = ("mlp", "conv_net", "conv_net_i8", "counter", "branch", "gather", "data_dependent", "dynamic")
+TOTAL = 20_000
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """tests/fuzz/fuzz_model.c on the sanitized library."""
+    out = tmp_path_factory.mktemp("fuzz") / "fuzz_model"
+    library = build("address", "linnet_static") / "liblinnet.a"
+    run(["cc", "-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{ROOT}/runtime_c",
+         f"-I{ROOT}/runtime_c/include", str(ROOT / "tests" / "fuzz" / "fuzz_model.c"), str(library), "-lm", "-lpthread",
+         "-o", str(out)])  # fmt: skip
+    return out
+
+
+def _fuzz(fuzzer: Path, name: str, count: int, seed: int, folder: Path) -> dict[str, int]:
+    """{what happened: how often}. Fails when the fuzzer does, with the command that shows it again."""
+    path = folder / f"{name}.lnt"
+    path.write_bytes(bytes_of(name))
+    command = [str(fuzzer), str(path), str(count), str(seed)]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **SANITIZED},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=3600,
+        errors="replace",
+    )
+    if done.returncode != 0:
+        text = f"fuzz_model {name}.lnt {count} {seed}: status {done.returncode}\n{(done.stdout + done.stderr)[-4000:]}"
+        pytest.fail(text, pytrace=False)
+    return {word: int(number) for number, word in re.findall(r"(\d+) (opened|planned|runs)", done.stdout)} | {
+        word: int(number) for word, number in re.findall(r" ([a-z_]+) (\d+)(?= |$)", done.stdout.split(";")[1])
+    }
+
+
+@pytest.mark.parametrize("name", SEEDS)
+def test_damaged_files(name: str, fuzzer: Path, tmp_path: Path) -> None:
+    found = _fuzz(fuzzer, name, TOTAL // len(SEEDS), 1, tmp_path)
+    print(f"{name}: {found}")
+    # Neither all refused at the door (then nothing behind the checksum was tried) nor all let in.
+    assert found["opened"] > TOTAL // len(SEEDS) // 50 and found["planned"] > 0 and found["runs"] > 0
+    assert found.get("corrupt", 0) > TOTAL // len(SEEDS) // 50
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2, 22))
+@pytest.mark.parametrize("name", SEEDS)
+def test_damaged_files_at_length(name: str, seed: int, fuzzer: Path, tmp_path: Path) -> None:
+    if not os.environ.get("LINNET_SOAK"):
+        pytest.skip("long: run with `make soak`")
+    _fuzz(fuzzer, name, 5 * TOTAL // len(SEEDS), seed, tmp_path)
