@@ -159,7 +159,7 @@ static bool store_direct(const compiler *c, int64_t k) {
     const int64_t *in = instruction(c, k), *def = instruction(c, in[2]);
     const ln_tensor *t = &c->source->outputs[in[3]];
     if (in[0] != LN_MAP_STORE || t->dtype != in[1] || c->constant[in[2]] >= 0 ||
-        is_load(def[0]) || def[0] == LN_MAP_IOTA)
+        is_load(def[0]) || def[0] == LN_MAP_IOTA || def[0] == LN_MAP_TABLE) /* these have a view of their own */
         return false;
     for (int64_t i = 0; i < c->n; i++) {
         const int64_t *other = instruction(c, i);

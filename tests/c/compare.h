@@ -60,7 +60,7 @@ typedef struct test_case {
     const void *values[MAX_TEST_OPERANDS];
     ln_tensor outputs[2];
     int y_layout;
-    double tolerance;    /* of floats: relative to 1 + |expected| */
+    double tolerance;    /* of floats: relative to 1 + |expected|; below 0: the same bits, but for NaN */
     const char *expect;  /* kernels whose names begin so must take the call on every vector ISA; NULL: none need to */
 } test_case;
 
@@ -168,7 +168,7 @@ static inline bool outputs_equal(const test_case *t, const char *kernel, const g
         for (int64_t i = 0; dtype != LINNET_NONE && i < ln_count(&t->outputs[o]); i++) {
             double a = ln_load_f64(expected[o].data, dtype, i), b = ln_load_f64(got[o].data, dtype, i);
             double unit = dtype == LINNET_F16 ? 1e-3 : dtype == LINNET_BF16 ? 8e-3 : 0;
-            bool same = a == b || (isnan(a) && isnan(b)) ||
+            bool same = (a == b && (t->tolerance >= 0 || signbit(a) == signbit(b))) || (isnan(a) && isnan(b)) ||
                         (ln_dtype_is_float(dtype) && fabs(a - b) <= (t->tolerance + unit) * (1 + fabs(a)));
             if (!same) {
                 fprintf(stderr, "FAIL %s: %s: output %d element %lld: expected %.9g, got %.9g\n", t->name, kernel, o,
