@@ -95,6 +95,11 @@ class Device:
         if self.pointer == ffi.NULL:
             raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))
         self.name = _string(self.pointer.name)
+        # Never closed: garbage collection may free a session, which calls the device, after the Device object.
+        _OPENED.append(self._library)
+
+
+_OPENED: list[Any] = []
 
 
 def load_device(path: str | Path) -> Device:
