@@ -88,7 +88,7 @@ static linnet_status norm_configure(ln_call *call, ln_norm_plan plan) {
     call->work[0] = plan.lines;
     call->grain = ln_max(1, 4096 / ln_max(1, plan.length));
     call->flops = (uint64_t)(8 * ln_count(&call->inputs[0]));
-    line_scratch(call, plan.length);
+    line_scratch(call, plan.groups > 0 ? plan.length : 3 * plan.length); /* layer_norm: scale and bias too */
     return LINNET_OK;
 }
 

@@ -14,6 +14,7 @@ typedef struct ln_pool_plan {
     int kind;
     bool count_include_pad;
     int32_t zero; /* of quantized integers: what padding is worth */
+    float least;  /* what a maximum begins with */
 } ln_pool_plan;
 
 bool ln_pool_supports(const ln_call *call);

@@ -2,6 +2,8 @@
  * The loops are in simd/pool.inc.c. */
 #include "ops/pool.h"
 
+#include <math.h>
+
 bool ln_pool_supports(const ln_call *call) {
     const ln_pool_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
@@ -12,11 +14,12 @@ bool ln_pool_supports(const ln_call *call) {
     int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
     if (x->rank < 3 || x->rank > 5 || (x->dims[axis] != 1 && (x->strides[axis] != 1 || y->strides[axis] != 1)))
         return false;
-    /* Integer averages are summed in 32 bits and divided in f64: exact for windows of up to 2^15 taps. */
-    int64_t taps = 1;
+    /* Integers are summed and divided in f32. Sums stay below 2^24; and a quotient that is no tie is at least
+     * 1 / (2 count) away from one, more than half a unit in its last place: so rounding is exact. */
+    int64_t taps = 1, limit = x->dtype == LINNET_I16 ? 500 : 32768;
     for (int64_t i = 0; i < a->kernel.n; i++)
         taps = taps > 32768 || a->kernel.v[i] > 32768 ? 65536 : taps * a->kernel.v[i];
-    return ln_dtype_is_float(x->dtype) || taps <= 32768;
+    return ln_dtype_is_float(x->dtype) || taps <= limit;
 }
 
 linnet_status ln_pool_configure(ln_call *call) {
@@ -36,6 +39,8 @@ linnet_status ln_pool_configure(ln_call *call) {
     p->kind = (int)a->kind;
     p->count_include_pad = a->count_include_pad != 0;
     p->zero = !ln_dtype_is_float(call->inputs[0].dtype) && quant != NULL && quant->zero != NULL ? quant->zero[0] : 0;
+    int dtype = call->inputs[0].dtype;
+    p->least = dtype == LINNET_I8 ? INT8_MIN : dtype == LINNET_U8 ? 0 : dtype == LINNET_I16 ? INT16_MIN : -INFINITY;
     call->work[0] = w->batch * w->out[0] * w->out[1] * p->chunks;
     call->flops = (uint64_t)(w->batch * p->channels * ln_window_positions(w) * ln_window_taps(w));
     return LINNET_OK;

@@ -1,78 +1,91 @@
-/* any.inc.c - vectors of f32 from and to any small storage type. dtype is a constant where speed matters: callers are
- * LN_ALWAYS_INLINE functions that a switch instantiates (LN_ANY_SWITCH). */
+/* any.inc.c - vectors of f32 from and to every small storage type: f32 in line, the others behind a call.
+ * Included by kernels that serve all dtypes with one loop; needs simd/simd.h. */
 #ifndef LN_ANY_INC
 #define LN_ANY_INC
 
-static LN_ALWAYS_INLINE vf any_load(int dtype, const void *p, int64_t i) {
-    switch (dtype) {
-    case LINNET_F32: return vf_load((const float *)p + i);
-    case LINNET_F16: return vf_load_f16((const uint16_t *)p + i);
-    case LINNET_BF16: return vf_load_bf16((const uint16_t *)p + i);
-    case LINNET_I8: return vf_from_vi(vi_load_i8((const int8_t *)p + i));
-    case LINNET_U8: return vf_from_vi(vi_load_u8((const uint8_t *)p + i));
-    default: return vf_from_vi(vi_load_i16((const int16_t *)p + i));
+/* n elements of a type that is not f32, from element i of p; other lanes are 0. Out of line to keep the library small. */
+static LN_NEVER_INLINE vf any_load_other(int dtype, const void *p, int64_t i, int n) {
+    const char *at = (const char *)p + i * (dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2);
+    uint16_t lanes[VF_WIDTH] = {0};
+    if (n < VF_WIDTH) {
+        memcpy(lanes, at, (size_t)n * (dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2));
+        at = (const char *)lanes;
     }
-}
-
-static LN_ALWAYS_INLINE vf any_load_partial(int dtype, const void *p, int64_t i, int n) {
     switch (dtype) {
-    case LINNET_F32: return vf_load_partial((const float *)p + i, n);
-    case LINNET_F16: return vf_load_f16_partial((const uint16_t *)p + i, n);
-    case LINNET_BF16: return vf_load_bf16_partial((const uint16_t *)p + i, n);
-    case LINNET_I8: return vf_from_vi(vi_load_i8_partial((const int8_t *)p + i, n));
-    case LINNET_U8: return vf_from_vi(vi_load_u8_partial((const uint8_t *)p + i, n));
-    default: return vf_from_vi(vi_load_i16_partial((const int16_t *)p + i, n));
+    case LINNET_F16: return vf_load_f16((const uint16_t *)(const void *)at);
+    case LINNET_BF16: return vf_load_bf16((const uint16_t *)(const void *)at);
+    case LINNET_I8: return vf_from_vi(vi_load_i8((const int8_t *)at));
+    case LINNET_U8: return vf_from_vi(vi_load_u8((const uint8_t *)at));
+    default: return vf_from_vi(vi_load_i16((const int16_t *)(const void *)at));
     }
 }
 
 /* Integers round half to even and saturate; |v| < 2^31. */
-static LN_ALWAYS_INLINE void any_store(int dtype, void *p, int64_t i, vf v) {
+static LN_NEVER_INLINE void any_store_other(int dtype, void *p, int64_t i, int n, vf v) {
+    size_t size = dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2;
+    char *to = (char *)p + i * (int64_t)size;
+    uint16_t lanes[VF_WIDTH];
+    void *at = n < VF_WIDTH ? (void *)lanes : (void *)to;
     switch (dtype) {
-    case LINNET_F32: vf_store((float *)p + i, v); break;
-    case LINNET_F16: vf_store_f16((uint16_t *)p + i, v); break;
-    case LINNET_BF16: vf_store_bf16((uint16_t *)p + i, v); break;
-    case LINNET_I8: vi_store_i8((int8_t *)p + i, vi_from_vf(v)); break;
-    case LINNET_U8: vi_store_u8((uint8_t *)p + i, vi_from_vf(v)); break;
-    default: vi_store_i16((int16_t *)p + i, vi_from_vf(v)); break;
+    case LINNET_F16: vf_store_f16(at, v); break;
+    case LINNET_BF16: vf_store_bf16(at, v); break;
+    case LINNET_I8: vi_store_i8(at, vi_from_vf(v)); break;
+    case LINNET_U8: vi_store_u8(at, vi_from_vf(v)); break;
+    default: vi_store_i16(at, vi_from_vf(v)); break;
     }
+    if (n < VF_WIDTH)
+        memcpy(to, lanes, (size_t)n * size);
 }
 
-static LN_ALWAYS_INLINE void any_store_partial(int dtype, void *p, int64_t i, int n, vf v) {
-    switch (dtype) {
-    case LINNET_F32: vf_store_partial((float *)p + i, n, v); break;
-    case LINNET_F16: vf_store_f16_partial((uint16_t *)p + i, n, v); break;
-    case LINNET_BF16: vf_store_bf16_partial((uint16_t *)p + i, n, v); break;
-    case LINNET_I8: vi_store_i8_partial((int8_t *)p + i, n, vi_from_vf(v)); break;
-    case LINNET_U8: vi_store_u8_partial((uint8_t *)p + i, n, vi_from_vf(v)); break;
-    default: vi_store_i16_partial((int16_t *)p + i, n, vi_from_vf(v)); break;
-    }
+/* `single` is a constant: f32. */
+static LN_ALWAYS_INLINE vf any_load(const bool single, int dtype, const void *p, int64_t i, int n) {
+    if (!single)
+        return any_load_other(dtype, p, i, n);
+    return n == VF_WIDTH ? vf_load((const float *)p + i) : vf_load_partial((const float *)p + i, n);
 }
 
-#define LN_ANY_SWITCH(dtype, function, ...)                                                                            \
-    switch (dtype) {                                                                                                   \
-    case LINNET_F32: function(LINNET_F32, __VA_ARGS__); break;                                                         \
-    case LINNET_F16: function(LINNET_F16, __VA_ARGS__); break;                                                         \
-    case LINNET_BF16: function(LINNET_BF16, __VA_ARGS__); break;                                                       \
-    case LINNET_I8: function(LINNET_I8, __VA_ARGS__); break;                                                           \
-    case LINNET_U8: function(LINNET_U8, __VA_ARGS__); break;                                                           \
-    default: function(LINNET_I16, __VA_ARGS__); break;                                                                 \
-    }
+static LN_ALWAYS_INLINE void any_store(const bool single, int dtype, void *p, int64_t i, int n, vf v) {
+    if (!single)
+        any_store_other(dtype, p, i, n, v);
+    else if (n == VF_WIDTH)
+        vf_store((float *)p + i, v);
+    else
+        vf_store_partial((float *)p + i, n, v);
+}
 
 /* A line of n elements (from element `at` of p) to f32, and back. */
 static void any_widen(int dtype, const void *p, int64_t at, int64_t n, float *out) {
     int64_t i = 0;
-    for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-        vf_store(out + i, any_load(dtype, p, at + i));
-    if (i < n)
-        vf_store_partial(out + i, (int)(n - i), any_load_partial(dtype, p, at + i, (int)(n - i)));
+    if (dtype == LINNET_F32) {
+        memcpy(out, (const float *)p + at, (size_t)n * sizeof *out);
+        return;
+    }
+    for (; dtype == LINNET_F16 && i + VF_WIDTH <= n; i += VF_WIDTH)
+        vf_store(out + i, vf_load_f16((const uint16_t *)p + at + i));
+    for (; dtype == LINNET_I8 && i + VF_WIDTH <= n; i += VF_WIDTH)
+        vf_store(out + i, vf_from_vi(vi_load_i8((const int8_t *)p + at + i)));
+    for (; i < n; i += VF_WIDTH) {
+        int count = (int)ln_min(VF_WIDTH, n - i);
+        vf v = any_load_other(dtype, p, at + i, count);
+        if (count == VF_WIDTH)
+            vf_store(out + i, v);
+        else
+            vf_store_partial(out + i, count, v);
+    }
 }
 
 static void any_narrow(int dtype, const float *x, int64_t n, void *p, int64_t at) {
     int64_t i = 0;
-    for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-        any_store(dtype, p, at + i, vf_load(x + i));
-    if (i < n)
-        any_store_partial(dtype, p, at + i, (int)(n - i), vf_load_partial(x + i, (int)(n - i)));
+    if (dtype == LINNET_F32) {
+        memcpy((float *)p + at, x, (size_t)n * sizeof *x);
+        return;
+    }
+    for (; dtype == LINNET_F16 && i + VF_WIDTH <= n; i += VF_WIDTH)
+        vf_store_f16((uint16_t *)p + at + i, vf_load(x + i));
+    for (; i < n; i += VF_WIDTH) {
+        int count = (int)ln_min(VF_WIDTH, n - i);
+        any_store_other(dtype, p, at + i, count, count == VF_WIDTH ? vf_load(x + i) : vf_load_partial(x + i, count));
+    }
 }
 
 #endif

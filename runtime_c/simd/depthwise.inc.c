@@ -67,7 +67,7 @@ typedef struct dw_span {
 #define MULTIPLY_ADD(x, w, sum) vi_add(sum, vi_mul(x, w))
 #define FINISH(v) (v)
 
-/* Whole windows have the zero point in their initial value; windows cut by padding subtract it tap by tap. */
+/* Whole windows of i8 have the zero point in their initial value; all others subtract it tap by tap. */
 #define ELEMENT int8_t
 #define WIDEN(p) vi_load_i8(p)
 #define WIDEN_PARTIAL(p, n) vi_load_i8_partial(p, n)
@@ -79,24 +79,14 @@ typedef struct dw_span {
 #define NAMED(name) name##_cut_i8
 #include "simd/depthwise_tile.inc.c"
 #define ELEMENT uint8_t
-#define WIDEN(p) vi_load_u8(p)
-#define WIDEN_PARTIAL(p, n) vi_load_u8_partial(p, n)
-#define NAMED(name) name##_u8
-#include "simd/depthwise_tile.inc.c"
-#define ELEMENT uint8_t
 #define WIDEN(p) vi_sub(vi_load_u8(p), zero)
 #define WIDEN_PARTIAL(p, n) vi_sub(vi_load_u8_partial(p, n), zero)
-#define NAMED(name) name##_cut_u8
-#include "simd/depthwise_tile.inc.c"
-#define ELEMENT int16_t
-#define WIDEN(p) vi_load_i16(p)
-#define WIDEN_PARTIAL(p, n) vi_load_i16_partial(p, n)
-#define NAMED(name) name##_i16
+#define NAMED(name) name##_u8
 #include "simd/depthwise_tile.inc.c"
 #define ELEMENT int16_t
 #define WIDEN(p) vi_sub(vi_load_i16(p), zero)
 #define WIDEN_PARTIAL(p, n) vi_sub(vi_load_i16_partial(p, n), zero)
-#define NAMED(name) name##_cut_i16
+#define NAMED(name) name##_i16
 #include "simd/depthwise_tile.inc.c"
 
 #undef NUMBER
@@ -116,8 +106,8 @@ static void dw_pixels(int dtype, bool cut, const dw_span *s, int64_t count, int6
     case LINNET_F16: pixels_f16(*s, count, pixel, channels, out, out_pixel); break;
     case LINNET_BF16: pixels_bf16(*s, count, pixel, channels, out, out_pixel); break;
     case LINNET_I8: (cut ? pixels_cut_i8 : pixels_i8)(*s, count, pixel, channels, out, out_pixel); break;
-    case LINNET_U8: (cut ? pixels_cut_u8 : pixels_u8)(*s, count, pixel, channels, out, out_pixel); break;
-    default: (cut ? pixels_cut_i16 : pixels_i16)(*s, count, pixel, channels, out, out_pixel); break;
+    case LINNET_U8: pixels_u8(*s, count, pixel, channels, out, out_pixel); break;
+    default: pixels_i16(*s, count, pixel, channels, out, out_pixel); break;
     }
 }
 
@@ -148,10 +138,10 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
         ln_window_valid(w, 2, ox, &begin[2], &end[2]);
         s.nx = end[2] - begin[2];
         int64_t at = s.nx == 0 ? 0 : ox * w->stride[2] - w->pad_begin[2] + begin[2] * w->dilation[2];
-        bool cut = d->integer && d->requant.x_zero != 0 && !(inner && whole_rows);
+        bool cut = dtype != LINNET_I8 || (d->requant.x_zero != 0 && !(inner && whole_rows));
         s.x = x + (row + at * d->x.s[2]) * size;
         s.w = (const char *)parts->taps + (row_weights + begin[2] * s.wx) * 4;
-        s.init = d->integer && !cut ? parts->full : parts->bias;
+        s.init = cut ? parts->bias : parts->full;
         dw_pixels(dtype, cut, &s, count, w->stride[2] * d->x.s[2], d->channels, (char *)out + ox * out_pixel * 4, out_pixel);
         ox += count;
     }

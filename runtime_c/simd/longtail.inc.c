@@ -2,8 +2,10 @@
  * Included after simd/simd.h. */
 #if defined(__GNUC__)
 #define LN_ALWAYS_INLINE inline __attribute__((always_inline))
+#define LN_NEVER_INLINE __attribute__((noinline))
 #else
 #define LN_ALWAYS_INLINE inline
+#define LN_NEVER_INLINE
 #endif
 /* Before a loop over registers: an array of vectors stays in registers only when every index is a constant. */
 #ifndef LN_UNROLL

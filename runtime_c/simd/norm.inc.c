@@ -25,8 +25,15 @@ static double norm_sum(const float *x, int64_t n, float mean, bool squares) {
     return sum;
 }
 
-static inline vf norm_parameter(int dtype, const void *p, int64_t i, int n, float absent) {
-    return p == NULL ? vf_set1(absent) : any_load_partial(dtype, p, i, n);
+/* Scale or bias of layer_norm as f32: itself, or widened into scratch; NULL when absent. */
+static const float *norm_parameter(const ln_call *call, const ln_buffers *b, int i, float *scratch) {
+    const ln_norm_plan *p = call->state;
+    if (i >= call->n_inputs || call->inputs[i].dtype == LINNET_NONE)
+        return NULL;
+    if (call->inputs[i].dtype == LINNET_F32)
+        return b->inputs[i];
+    any_widen(call->inputs[i].dtype, b->inputs[i], 0, p->length, scratch);
+    return scratch;
 }
 
 /* y = x * factor + shift over a run of n. */
@@ -54,8 +61,9 @@ static linnet_status layer_norm_run(const ln_call *call, const ln_buffers *b, in
     (void)phase;
     const ln_norm_plan *p = call->state;
     int dtype = call->inputs[0].dtype;
-    const void *scale = optional_input(call, b, 1), *bias = optional_input(call, b, 2);
     float *scratch = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
+    const float *scale = norm_parameter(call, b, 1, scratch + p->length);
+    const float *bias = norm_parameter(call, b, 2, scratch + 2 * p->length);
     for (int64_t item = begin; item < end; item++) {
         int64_t at = item * p->length;
         const float *x = (const float *)b->inputs[0] + at;
@@ -68,9 +76,12 @@ static linnet_status layer_norm_run(const ln_call *call, const ln_buffers *b, in
         vf m = vf_set1(mean), f = vf_set1(inverse);
         for (int64_t i = 0; i < p->length; i += VF_WIDTH) {
             int n = (int)ln_min(VF_WIDTH, p->length - i);
-            vf v = vf_mul(vf_sub(vf_load_partial(x + i, n), m), f);
-            v = vf_fma(v, norm_parameter(dtype, scale, i, n, 1), norm_parameter(dtype, bias, i, n, 0));
-            vf_store_partial(y + i, n, v);
+            vf v = vf_mul(vf_sub(any_load(true, LINNET_F32, x, i, n), m), f);
+            if (scale != NULL)
+                v = vf_mul(v, any_load(true, LINNET_F32, scale, i, n));
+            if (bias != NULL)
+                v = vf_add(v, any_load(true, LINNET_F32, bias, i, n));
+            any_store(true, LINNET_F32, y, i, n, v);
         }
         if (dtype != LINNET_F32)
             any_narrow(dtype, scratch, p->length, b->outputs[0], at);

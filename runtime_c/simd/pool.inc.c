@@ -1,97 +1,47 @@
-/* pool.inc.c - max and average pooling, vectors over channels; floats and integers.
+/* pool.inc.c - max and average pooling, vectors over channels; f32 in line, other types by way of f32, which holds them.
  * Compiled per ISA by longtail__<isa>.c. What does not depend on the ISA is in ops/pool_plan.c. */
 #include "ops/pool.h"
+#include "simd/any.inc.c"
 
 /* The taps of one output position that lie inside the input. */
 typedef struct pool_span {
     const void *x;
     int64_t nz, ny, nx, xz, xy, xx;
-    int32_t start; /* what the padding adds to a sum */
-    int64_t count;
+    float start; /* before the first tap: -infinity, or what the padding adds to a sum */
+    float count; /* averages divide by it */
+    int dtype;
 } pool_span;
 
-/* rne(sum / count): the quotient of 32-bit integers is never within 2^-53 of a tie without being one. */
-static inline vi pool_integer_average(vi sum, int64_t count) {
-    int32_t lanes[VF_WIDTH];
-    vi_store(lanes, sum);
-    for (int i = 0; i < VF_WIDTH; i++)
-        lanes[i] = count > 0 ? (int32_t)nearbyint((double)lanes[i] / (double)count) : 0;
-    return vi_load(lanes);
+/* `blocks` vectors of channels at once: long runs of memory per tap. n: elements of a single, last vector. */
+static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average, const int blocks, const pool_span *s,
+                                          int64_t c, int n, void *out) {
+    vf v[4], divisor = vf_set1(s->count);
+    LN_UNROLL
+    for (int i = 0; i < blocks; i++)
+        v[i] = vf_set1(s->start);
+    for (int64_t kz = 0; kz < s->nz; kz++)
+        for (int64_t ky = 0; ky < s->ny; ky++)
+            for (int64_t kx = 0; kx < s->nx; kx++) {
+                int64_t at = kz * s->xz + ky * s->xy + kx * s->xx + c;
+                LN_UNROLL
+                for (int i = 0; i < blocks; i++) {
+                    vf tap = any_load(single, s->dtype, s->x, at + i * VF_WIDTH, n);
+                    v[i] = average ? vf_add(v[i], tap) : vf_max(tap, v[i]);
+                }
+            }
+    LN_UNROLL
+    for (int i = 0; i < blocks; i++)
+        any_store(single, s->dtype, out, c + i * VF_WIDTH, n, average ? vf_div(v[i], divisor) : v[i]);
 }
 
-#define VECTOR vf
-#define SET1(v) vf_set1((float)(v))
-#define ADD vf_add
-#define MAXIMUM(x, best) vf_max(x, best)
-#define AVERAGE(sum, count) vf_div(sum, vf_set1((count) > 0 ? (float)(count) : 1.0f))
-
-#define ELEMENT float
-#define WIDEN(p) vf_load(p)
-#define WIDEN_PARTIAL(p, n) vf_load_partial(p, n)
-#define NARROW(p, v) vf_store(p, v)
-#define NARROW_PARTIAL(p, n, v) vf_store_partial(p, n, v)
-#define LEAST (-INFINITY)
-#define NAMED(name) pool_##name##_f32
-#include "simd/pool_tile.inc.c"
-#define ELEMENT uint16_t
-#define WIDEN(p) vf_load_f16(p)
-#define WIDEN_PARTIAL(p, n) vf_load_f16_partial(p, n)
-#define NARROW(p, v) vf_store_f16(p, v)
-#define NARROW_PARTIAL(p, n, v) vf_store_f16_partial(p, n, v)
-#define LEAST (-INFINITY)
-#define NAMED(name) pool_##name##_f16
-#include "simd/pool_tile.inc.c"
-#define ELEMENT uint16_t
-#define WIDEN(p) vf_load_bf16(p)
-#define WIDEN_PARTIAL(p, n) vf_load_bf16_partial(p, n)
-#define NARROW(p, v) vf_store_bf16(p, v)
-#define NARROW_PARTIAL(p, n, v) vf_store_bf16_partial(p, n, v)
-#define LEAST (-INFINITY)
-#define NAMED(name) pool_##name##_bf16
-#include "simd/pool_tile.inc.c"
-
-#undef VECTOR
-#undef SET1
-#undef ADD
-#undef MAXIMUM
-#undef AVERAGE
-
-#define VECTOR vi
-#define SET1(v) vi_set1((int32_t)(v))
-#define ADD vi_add
-#define MAXIMUM(x, best) vi_max(x, best)
-#define AVERAGE(sum, count) pool_integer_average(sum, count)
-
-#define ELEMENT int8_t
-#define WIDEN(p) vi_load_i8(p)
-#define WIDEN_PARTIAL(p, n) vi_load_i8_partial(p, n)
-#define NARROW(p, v) vi_store_i8(p, v)
-#define NARROW_PARTIAL(p, n, v) vi_store_i8_partial(p, n, v)
-#define LEAST INT8_MIN
-#define NAMED(name) pool_##name##_i8
-#include "simd/pool_tile.inc.c"
-#define ELEMENT uint8_t
-#define WIDEN(p) vi_load_u8(p)
-#define WIDEN_PARTIAL(p, n) vi_load_u8_partial(p, n)
-#define NARROW(p, v) vi_store_u8(p, v)
-#define NARROW_PARTIAL(p, n, v) vi_store_u8_partial(p, n, v)
-#define LEAST 0
-#define NAMED(name) pool_##name##_u8
-#include "simd/pool_tile.inc.c"
-#define ELEMENT int16_t
-#define WIDEN(p) vi_load_i16(p)
-#define WIDEN_PARTIAL(p, n) vi_load_i16_partial(p, n)
-#define NARROW(p, v) vi_store_i16(p, v)
-#define NARROW_PARTIAL(p, n, v) vi_store_i16_partial(p, n, v)
-#define LEAST INT16_MIN
-#define NAMED(name) pool_##name##_i16
-#include "simd/pool_tile.inc.c"
-
-#undef VECTOR
-#undef SET1
-#undef ADD
-#undef MAXIMUM
-#undef AVERAGE
+static LN_ALWAYS_INLINE void pool_window(const bool single, const bool average, const pool_span *s, int64_t channels,
+                                         void *out) {
+    int64_t c = 0;
+    for (; c + 4 * VF_WIDTH <= channels; c += 4 * VF_WIDTH)
+        pool_vectors(single, average, 4, s, c, VF_WIDTH, out);
+    for (; c < channels; c += VF_WIDTH)
+        pool_vectors(single, average, 1, s, c, (int)ln_min(VF_WIDTH, channels - c), out);
+}
 
 static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     (void)phase, (void)thread;
@@ -110,23 +60,24 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
             ln_window_valid(w, 2, ox, &low[2], &high[2]);
             pool_span s = {.nz = high[0] - low[0], .ny = high[1] - low[1], .nx = high[2] - low[2],
                            .xz = w->dilation[0] * p->x.s[0], .xy = w->dilation[1] * p->x.s[1],
-                           .xx = w->dilation[2] * p->x.s[2]};
+                           .xx = w->dilation[2] * p->x.s[2], .dtype = dtype};
             int64_t inside = s.nz * s.ny * s.nx, o[3] = {oz, oy, ox}, at = n * p->x.n + first;
             for (int i = 0; i < 3 && inside > 0; i++)
                 at += (o[i] * w->stride[i] - w->pad_begin[i] + low[i] * w->dilation[i]) * p->x.s[i];
+            int64_t count = ln_pool_count(p, oz, oy, ox, inside);
             s.x = (const char *)b->inputs[0] + at * size;
-            s.count = ln_pool_count(p, oz, oy, ox, inside);
-            s.start = (int32_t)((s.count - inside) * p->zero);
+            s.count = (float)ln_max(1, count);
+            s.start = average ? (float)((count - inside) * p->zero) : p->least;
             void *y = (char *)b->outputs[0] +
                       (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + ox * p->y.s[2] + first) * size;
-            switch (dtype) {
-            case LINNET_F32: pool_window_f32(&s, average, channels, y); break;
-            case LINNET_F16: pool_window_f16(&s, average, channels, y); break;
-            case LINNET_BF16: pool_window_bf16(&s, average, channels, y); break;
-            case LINNET_I8: pool_window_i8(&s, average, channels, y); break;
-            case LINNET_U8: pool_window_u8(&s, average, channels, y); break;
-            default: pool_window_i16(&s, average, channels, y); break;
-            }
+            if (dtype == LINNET_F32 && average)
+                pool_window(true, true, &s, channels, y);
+            else if (dtype == LINNET_F32)
+                pool_window(true, false, &s, channels, y);
+            else if (average)
+                pool_window(false, true, &s, channels, y);
+            else
+                pool_window(false, false, &s, channels, y);
         }
     }
     return LINNET_OK;

@@ -11,7 +11,7 @@ typedef struct resize_taps {
     int64_t stride[3];
 } resize_taps;
 
-static LN_ALWAYS_INLINE vf resize_vector(int dtype, const resize_taps *t, const void *x, int64_t at, int n) {
+static LN_ALWAYS_INLINE vf resize_vector(const bool single, int dtype, const resize_taps *t, const void *x, int64_t at, int n) {
     vf a = vf_zero();
     for (int i = 0; i < t->n[0]; i++) {
         int64_t at_i = at + t->index[0][i] * t->stride[0];
@@ -21,7 +21,7 @@ static LN_ALWAYS_INLINE vf resize_vector(int dtype, const resize_taps *t, const 
             vf c = vf_zero();
             for (int k = 0; k < t->n[2]; k++) {
                 int64_t at_k = at_j + t->index[2][k] * t->stride[2];
-                vf v = n == VF_WIDTH ? any_load(dtype, x, at_k) : any_load_partial(dtype, x, at_k, n);
+                vf v = any_load(single, dtype, x, at_k, n);
                 v = vf_mul(vf_set1(t->weight[2][k]), v);
                 c = k == 0 ? v : vf_add(c, v);
             }
@@ -34,14 +34,14 @@ static LN_ALWAYS_INLINE vf resize_vector(int dtype, const resize_taps *t, const 
     return a;
 }
 
-static LN_ALWAYS_INLINE void resize_channels(int dtype, const resize_taps *t, const void *x, int64_t at, int64_t channels,
-                                             void *y, int64_t to) {
+static LN_ALWAYS_INLINE void resize_channels(const bool single, int dtype, const resize_taps *t, const void *x, int64_t at,
+                                             int64_t channels, void *y, int64_t to) {
     int64_t c = 0;
     for (; c + VF_WIDTH <= channels; c += VF_WIDTH)
-        any_store(dtype, y, to + c, resize_vector(dtype, t, x, at + c, VF_WIDTH));
+        any_store(single, dtype, y, to + c, VF_WIDTH, resize_vector(single, dtype, t, x, at + c, VF_WIDTH));
     if (c < channels) {
         int n = (int)(channels - c);
-        any_store_partial(dtype, y, to + c, n, resize_vector(dtype, t, x, at + c, n));
+        any_store(single, dtype, y, to + c, n, resize_vector(single, dtype, t, x, at + c, n));
     }
 }
 
@@ -77,6 +77,7 @@ static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *
     static const ln_resize_outer single = {1, 0, 0, -1};
     const ln_resize_outer *last = p->n_outer > 0 ? &p->outer[p->n_outer - 1] : &single;
     int64_t channels = call->outputs[0].dims[p->inner];
+    int dtype = call->inputs[0].dtype;
     for (int64_t item = begin; item < end; item++) {
         resize_taps t;
         int64_t in, out;
@@ -85,8 +86,10 @@ static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *
             int64_t at = in + (last->slot < 0 ? o * last->x_stride : 0);
             if (last->slot >= 0)
                 resize_set(&t, p, last->slot, o, last->x_stride);
-            LN_ANY_SWITCH(call->inputs[0].dtype, resize_channels, &t, b->inputs[0], at, channels, b->outputs[0],
-                          out + o * last->y_stride)
+            if (dtype == LINNET_F32)
+                resize_channels(true, dtype, &t, b->inputs[0], at, channels, b->outputs[0], out + o * last->y_stride);
+            else
+                resize_channels(false, dtype, &t, b->inputs[0], at, channels, b->outputs[0], out + o * last->y_stride);
         }
     }
     return LINNET_OK;
@@ -113,7 +116,7 @@ static void resize_row(const ln_resize_axis *axis, const float *x, float *out) {
 }
 
 /* The weighted sum of interpolated rows. */
-static LN_ALWAYS_INLINE void resize_sum_rows(int dtype, const float *const *rows, const float *weight, int taps, int64_t n,
+static LN_ALWAYS_INLINE void resize_sum_rows(const bool single, int dtype, const float *const *rows, const float *weight, int taps, int64_t n,
                                              void *y, int64_t to) {
     for (int64_t i = 0; i < n; i += VF_WIDTH) {
         int count = (int)ln_min(VF_WIDTH, n - i);
@@ -122,10 +125,7 @@ static LN_ALWAYS_INLINE void resize_sum_rows(int dtype, const float *const *rows
             vf v = vf_mul(vf_set1(weight[k]), count == VF_WIDTH ? vf_load(rows[k] + i) : vf_load_partial(rows[k] + i, count));
             sum = k == 0 ? v : vf_add(sum, v);
         }
-        if (count == VF_WIDTH)
-            any_store(dtype, y, to + i, sum);
-        else
-            any_store_partial(dtype, y, to + i, count, sum);
+        any_store(single, dtype, y, to + i, count, sum);
     }
 }
 
@@ -157,7 +157,10 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
             }
             rows[k] = row;
         }
-        LN_ANY_SWITCH(dtype, resize_sum_rows, rows, t.weight[2], taps, axis->out, b->outputs[0], out)
+        if (dtype == LINNET_F32)
+            resize_sum_rows(true, dtype, rows, t.weight[2], taps, axis->out, b->outputs[0], out);
+        else
+            resize_sum_rows(false, dtype, rows, t.weight[2], taps, axis->out, b->outputs[0], out);
     }
     return LINNET_OK;
 }
