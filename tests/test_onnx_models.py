@@ -13,8 +13,8 @@ import onnx
 import onnxruntime
 import pytest
 import zoo
-from onnx import helper, numpy_helper
 from linnet._fetch import FetchError
+from onnx import helper, numpy_helper
 
 CLASSIFIERS = {
     "mobilenet_v2": nets.mobilenet_v2,

@@ -18,10 +18,31 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 # What passes today. A change that passes fewer is refused; one that passes more raises these.
-PLAIN_AT_LEAST = 450
-EXPANDED_AT_LEAST = 100
-# case: why it gives something else than the vector, although nothing in it is unsupported
-KNOWN: dict[str, str] = {}
+PLAIN_AT_LEAST = 1095
+EXPANDED_AT_LEAST = 387
+TWO_BF16_STEPS, TWO_F16_STEPS = 2.0**-6, 2.0**-9  # neighbours are 2^-7 and 2^-10 apart, relative, at most
+_BF16 = "up to two bf16 steps apart: the vector is rounded to bf16 after every product and sum, linnet sums in f32"
+_F16 = "up to two f16 steps apart: the vector is rounded to f16 after every product and sum, linnet sums in f32"
+# case: the tolerances (rtol, atol) that it does meet, and why it cannot meet its own
+KNOWN: dict[str, tuple[float, float, str]] = {
+    **{
+        f"test_attention_{name}{suffix}": (TWO_BF16_STEPS, 1e-7, _BF16)
+        for name in (
+            "3d_causal_bf16",
+            "4d_attn_mask_causal_bf16",
+            "4d_causal_bf16",
+            "4d_causal_padded_kv_bf16",
+            "4d_padded_kv_bf16",
+        )
+        for suffix in ("", "_expanded")
+    },
+    **{f"test_attention_4d_causal_fp16{suffix}": (TWO_F16_STEPS, 1e-7, _F16) for suffix in ("", "_expanded")},
+    "test_dft_inverse_opset19": (
+        1e-3,
+        2.5e-7,
+        "the vector holds rounding noise of 1.9e-7 where the true value, and linnet's, is 0",
+    ),
+}
 SECONDS_PER_CASE = 30
 WORKERS = 2
 
@@ -37,21 +58,28 @@ def cases() -> list[Any]:
 
 
 def verdict(case: Any) -> tuple[str, str]:
-    """("pass", ""), ("unsupported", text), ("wrong", text) or ("error", text)."""
+    """("pass", ""), ("known", why), ("unsupported", text), ("wrong", text) or ("error", text)."""
     import linnet
     from linnet import onnx_backend
 
     try:
         prepared = None
+        known = ""
         for inputs, expected in case.data_sets:
             prepared = prepared or onnx_backend.prepare(case.model)
-            difference = compare(prepared.run(list(inputs)), expected, case.rtol, case.atol)
+            results = prepared.run(list(inputs))
+            difference = compare(results, expected, case.rtol, case.atol)
+            if difference and case.name in KNOWN:
+                rtol, atol, known = KNOWN[case.name]
+                difference = compare(results, expected, rtol, atol)
             if difference:
                 return "wrong", difference
+        if known:
+            return "known", known
     except linnet.ConversionError as error:
-        if all(p.op or p.node for p in error.problems):
+        if all(p.op for p in error.problems):
             return "unsupported", str(error.problems[0])
-        return "error", f"a problem names neither op nor value: {error}"
+        return "error", f"a problem names no op: {error}"
     except linnet.Error as error:
         if error.status == "unsupported" and error.op:
             return "unsupported", str(error)
@@ -168,7 +196,7 @@ def test_node_vectors(capsys: Any) -> None:
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
         lines.append(f"ONNX node vectors, {label}: {len(part)} cases: {counts}")
     for name, (kind, text) in sorted(results.items()):
-        if kind not in ("pass", "unsupported") and name not in KNOWN:
+        if kind not in ("pass", "known", "unsupported"):
             failures.append(f"{name}: {kind}: {text}")
         if kind == "pass" and name in KNOWN:
             failures.append(f"{name} passes now: take it off the list of known differences")

@@ -261,7 +261,8 @@ def test_gemm(transposes: tuple[int, int], c: tuple[int, ...] | None) -> None:
 def test_gelu_in_pieces_is_one_map() -> None:
     constants = {"r": np.float32(np.sqrt(2)), "one": np.float32(1), "half": np.float32(0.5)}
     nodes = [
-        node("Div", "x r", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d"), node("Mul", "d half", "y")
+        node("Div", "x r", "a"), node("Erf", "a", "b"), node("Add", "b one", "c"), node("Mul", "x c", "d"),
+        node("Mul", "d half", "y"),
     ]  # fmt: skip
     graph = check(build(nodes, {"x": [3, 50]}, ["y"], constants), {"x": f32(3, 50)})
     assert ops(graph) == ["map"]
@@ -347,7 +348,8 @@ def test_u64_beyond_the_signed_range() -> None:
     by = np.array([3, 2**63 + 1, 10, 2**64 - 2, 5], np.uint64)
     kind = TensorProto.UINT64
     nodes = [
-        node("Div", "a b", "q"), node("Mod", "a b", "r"), node("Max", "a b", "high"), node("Min", "a b", "low"), node("Less", "a b", "less")
+        node("Div", "a b", "q"), node("Mod", "a b", "r"), node("Max", "a b", "high"), node("Min", "a b", "low"),
+        node("Less", "a b", "less"),
     ]  # fmt: skip
     proto = build(nodes, {"a": (kind, [5]), "b": (kind, [5])}, ["q", "r", "high", "low", "less"])
     results = linnet.Session(linnet.from_onnx(proto)).run({"a": big, "b": by})
