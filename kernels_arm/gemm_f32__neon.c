@@ -1,17 +1,27 @@
 /* gemm_f32__neon.c - f32 matmul and conv for every ARMv8, tiles of up to 8 x 8: 16 accumulators, 8 vectors of A, which
- * hold four steps of K each, and 2 of B. f16 and bf16 operands are widened on the way in (gather) and when packed. */
+ * hold four steps of K each, and 2 of B. f16 and bf16 activations are widened on the way in (gather), weights on load. */
 #include "core/gemm.h"
 
 #include <arm_neon.h>
+#include <string.h>
 
 #define MAX_ROWS 8
 #define LANES 4
 
-static inline void store_part(float *c, float32x4_t v, int64_t columns) {
-    float lanes[LANES];
-    vst1q_f32(lanes, v);
-    for (int64_t i = 0; i < columns && i < LANES; i++)
-        c[i] = lanes[i];
+static inline float32x4_t load_f16(const void *p) {
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)p)));
+}
+
+static inline float32x4_t load_bf16(const void *p) {
+    return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p), 16));
+}
+
+static inline __attribute__((always_inline)) float32x4_t load_b(const char *b, int j, const int dtype) {
+    if (dtype == LINNET_F16)
+        return load_f16(b + j * LANES * 2);
+    if (dtype == LINNET_BF16)
+        return load_bf16(b + j * LANES * 2);
+    return vld1q_f32((const float *)(const void *)b + j * LANES);
 }
 
 /* One of the four steps: the lane must be a constant. */
@@ -19,8 +29,9 @@ static inline void store_part(float *c, float32x4_t v, int64_t columns) {
     do {                                                                                                                \
         float32x4_t column[2];                                                                                          \
         LN_UNROLL                                                                                                       \
-        for (int j = 0; j < vectors; j++, b += LANES)                                                                   \
-            column[j] = vld1q_f32(b);                                                                                   \
+        for (int j = 0; j < vectors; j++)                                                                               \
+            column[j] = load_b(b, j, dtype);                                                                            \
+        b += b_step;                                                                                                    \
         LN_UNROLL                                                                                                       \
         for (int i = 0; i < rows; i++)                                                                                  \
             LN_UNROLL                                                                                                   \
@@ -28,15 +39,29 @@ static inline void store_part(float *c, float32x4_t v, int64_t columns) {
                 sum[i][j] = vfmaq_laneq_f32(sum[i][j], column[j], value[i], lane);                                      \
     } while (0)
 
-static inline __attribute__((always_inline)) void gemm_f32(const int rows, const int vectors, const ln_gemm_tile *t) {
-    const float *b = t->b;
+static inline __attribute__((always_inline)) void gemm_f32(const int rows, const int vectors, const int dtype,
+                                                           const ln_gemm_tile *t) {
+    const char *b = t->b;
     const void *const *a = t->a;
+    const int64_t b_step = t->b_step;
+    const int64_t width = vectors * LANES;
+    /* A tile at the edge is kept whole on the stack. */
+    _Alignas(64) float edge[MAX_ROWS * 2 * LANES];
+    const bool whole = t->columns == width;
+    float *c = whole ? t->c : edge;
+    const int64_t ldc = whole ? t->ldc : width, edge_bytes = t->columns * (int64_t)sizeof *edge;
+    if (t->init == NULL && !whole) {
+        memset(edge, 0, sizeof edge);
+        ln_gemm_copy_rows(edge, width * (int64_t)sizeof *edge, t->c, t->ldc * (int64_t)sizeof *edge, rows, edge_bytes);
+    }
+    const float *init = t->init != NULL ? t->init : c;
+    const int64_t init_step = t->init != NULL ? 0 : ldc;
     float32x4_t sum[MAX_ROWS][2];
     LN_UNROLL
     for (int i = 0; i < rows; i++)
         LN_UNROLL
         for (int j = 0; j < vectors; j++)
-            sum[i][j] = vld1q_f32((const float *)t->init + j * LANES);
+            sum[i][j] = vld1q_f32(init + i * init_step + j * LANES);
     for (int64_t taps = t->taps; taps > 0; taps--, a += rows) {
         const float *row[MAX_ROWS];
         LN_UNROLL
@@ -62,46 +87,58 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
         }
     }
     float32x4_t low = vdupq_n_f32(t->low), high = vdupq_n_f32(t->high);
-    float *c = t->c;
-    bool whole = t->columns == vectors * LANES;
     LN_UNROLL
-    for (int i = 0; i < rows; i++, c += t->ldc)
+    for (int i = 0; i < rows; i++)
         LN_UNROLL
-        for (int j = 0; j < vectors; j++) {
-            float32x4_t v = vminq_f32(high, vmaxq_f32(low, sum[i][j]));
-            if (whole)
-                vst1q_f32(c + j * LANES, v);
-            else
-                store_part(c + j * LANES, v, t->columns - j * LANES);
-        }
+        for (int j = 0; j < vectors; j++)
+            vst1q_f32(c + i * ldc + j * LANES, vminq_f32(high, vmaxq_f32(low, sum[i][j])));
+    if (!whole)
+        ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *edge, edge, width * (int64_t)sizeof *edge, rows, edge_bytes);
 }
 
 #define GEMM_INSTANCE(r)                                                                                                \
-    static void full_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, t); }                                                 \
-    static void half_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, t); }
+    static void full_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, LINNET_F32, t); }                                      \
+    static void half_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, LINNET_F32, t); }                                      \
+    static void full_f16_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, LINNET_F16, t); }                                  \
+    static void half_f16_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, LINNET_F16, t); }                                  \
+    static void full_bf16_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, LINNET_BF16, t); }                                \
+    static void half_bf16_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, LINNET_BF16, t); }
 LN_GEMM_ROWS_8(GEMM_INSTANCE)
 #define GEMM_FULL(r) full_##r,
 #define GEMM_HALF(r) half_##r,
+#define GEMM_FULL_F16(r) full_f16_##r,
+#define GEMM_HALF_F16(r) half_f16_##r,
+#define GEMM_FULL_BF16(r) full_bf16_##r,
+#define GEMM_HALF_BF16(r) half_bf16_##r,
 static const ln_gemm_ukernel full[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL)};
 static const ln_gemm_ukernel half[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF)};
+static const ln_gemm_ukernel full_f16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL_F16)};
+static const ln_gemm_ukernel half_f16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF_F16)};
+static const ln_gemm_ukernel full_bf16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL_BF16)};
+static const ln_gemm_ukernel half_bf16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF_BF16)};
 
 static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
     float *y = dst;
+    const uint16_t *x = src;
     int64_t i = 0;
     if (stride == 1 && src_dtype == LINNET_F16)
-        for (; i + 4 <= n; i += 4)
-            vst1q_f32(y + i, vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16((const uint16_t *)src + i))));
+        for (; i + LANES <= n; i += LANES)
+            vst1q_f32(y + i, load_f16(x + i));
     if (stride == 1 && src_dtype == LINNET_BF16)
-        for (; i + 4 <= n; i += 4)
-            vst1q_f32(y + i, vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)src + i), 16)));
+        for (; i + LANES <= n; i += LANES)
+            vst1q_f32(y + i, load_bf16(x + i));
     ln_gemm_convert_any(y + i, (const char *)src + i * stride * (int64_t)ln_dtype_size(src_dtype), stride, n - i,
                         src_dtype, LINNET_F32);
 }
 
-const ln_gemm_set ln_gemm_f32__neon = {
-    .a_dtype = LINNET_F32, .b_dtype = LINNET_F32, .c_dtype = LINNET_F32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 1, .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16, .full = full, .half = half,
-    .convert = convert};
-static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
+#define SET(NAME, DTYPE, FULL, HALF)                                                                                     \
+    const ln_gemm_set NAME = {.a_dtype = LINNET_F32, .b_dtype = DTYPE, .c_dtype = LINNET_F32, .rows = MAX_ROWS,         \
+                              .width = 2 * LANES, .depth = 1,                                                       \
+                              .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,                         \
+                              .takes_b = 1u << DTYPE, .full = FULL, .half = HALF, .convert = convert};
+SET(ln_gemm_f32__neon, LINNET_F32, full, half)
+SET(ln_gemm_f16__neon, LINNET_F16, full_f16, half_f16)
+SET(ln_gemm_bf16__neon, LINNET_BF16, full_bf16, half_bf16)
+static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon, &ln_gemm_f16__neon, &ln_gemm_bf16__neon};
 
 LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", LN_ISA_NEON, sets)

@@ -95,21 +95,23 @@ static inline __attribute__((always_inline)) void gemm_s16(const int rows, const
             }
         }
     }
-    bool direct = !wide && t->columns == width;
+    const bool direct = !wide && t->columns == width;
+    int32_t *c = direct ? t->c : part;
+    const int64_t ldc = direct ? t->ldc : width;
+    static const int32_t none[MAX_ROWS];
+    const int32_t *row_sum = t->row_sum != NULL ? t->row_sum : none;
     LN_UNROLL
     for (int i = 0; i < rows; i++)
         LN_UNROLL
         for (int j = 0; j < vectors; j++) {
-            int32x4_t v = sum[i][j];
-            if (t->row_sum != NULL)
-                v = vaddq_s32(v, vdupq_n_s32(t->row_sum[i]));
-            vst1q_s32((direct ? (int32_t *)t->c + i * t->ldc : part + i * width) + j * LANES, v);
+            int32x4_t v = wide ? sum[i][j] : vaddq_s32(sum[i][j], vdupq_n_s32(row_sum[i]));
+            vst1q_s32(c + i * ldc + j * LANES, v);
         }
     if (wide)
         flush(t, part, rows, width, first);
     else if (!direct)
-        for (int i = 0; i < rows; i++)
-            memcpy((int32_t *)t->c + i * t->ldc, part + i * width, (size_t)t->columns * sizeof(int32_t));
+        ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *c, part, width * (int64_t)sizeof *c, rows,
+                          t->columns * (int64_t)sizeof *c);
 }
 
 #define GEMM_INSTANCE(r)                                                                                                \
@@ -145,11 +147,11 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 
 const ln_gemm_set ln_gemm_i8__neon = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 1, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
+    .depth = 1, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
     .row_sums = ln_gemm_row_sums_i16, .store = store};
 const ln_gemm_set ln_gemm_i16__neon = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 1, .takes = 1u << LINNET_I16, .full = full_wide, .half = half_wide, .convert = convert,
+    .depth = 1, .takes = 1u << LINNET_I16, .takes_b = 1u << LINNET_I8, .full = full_wide, .half = half_wide, .convert = convert,
     .row_sums = ln_gemm_row_sums_i16, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__neon, &ln_gemm_i16__neon};
 

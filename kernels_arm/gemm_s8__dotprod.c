@@ -9,7 +9,7 @@
 #define MAX_ROWS 8
 #define LANES 4
 
-static inline uint32_t load_few(const uint8_t *p, int64_t n) {
+static __attribute__((noinline)) uint32_t load_few(const uint8_t *p, int64_t n) {
     uint32_t v = 0;
     for (int64_t i = 0; i < n; i++)
         v |= (uint32_t)p[i] << (8 * i);
@@ -70,22 +70,20 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
             STEP(0);
         }
     }
+    const int64_t width = vectors * LANES;
+    const bool whole = t->columns == width; /* a tile at the edge goes by way of the stack */
+    int32_t edge[MAX_ROWS * 2 * LANES], *c = whole ? t->c : edge;
+    const int64_t ldc = whole ? t->ldc : width;
+    static const int32_t none[MAX_ROWS];
+    const int32_t *row_sum = t->row_sum != NULL ? t->row_sum : none;
     LN_UNROLL
     for (int i = 0; i < rows; i++)
         LN_UNROLL
-        for (int j = 0; j < vectors; j++) {
-            int32x4_t v = sum[i][j];
-            if (t->row_sum != NULL)
-                v = vaddq_s32(v, vdupq_n_s32(t->row_sum[i]));
-            int64_t left = t->columns - j * LANES;
-            int32_t *c = (int32_t *)t->c + i * t->ldc + j * LANES, lanes[LANES];
-            if (left >= LANES) {
-                vst1q_s32(c, v);
-            } else if (left > 0) {
-                vst1q_s32(lanes, v);
-                memcpy(c, lanes, (size_t)left * sizeof *c);
-            }
-        }
+        for (int j = 0; j < vectors; j++)
+            vst1q_s32(c + i * ldc + j * LANES, vaddq_s32(sum[i][j], vdupq_n_s32(row_sum[i])));
+    if (!whole)
+        ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *c, edge, width * (int64_t)sizeof *c, rows,
+                          t->columns * (int64_t)sizeof *c);
 }
 
 #define GEMM_INSTANCE(r)                                                                                                \
@@ -114,11 +112,11 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 
 const ln_gemm_set ln_gemm_i8__dotprod = {
     .a_dtype = LINNET_I8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_I8, .full = full_s, .half = half_s, .convert = convert, .row_sums = ln_gemm_row_sums_i8,
+    .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s, .half = half_s, .convert = convert, .row_sums = ln_gemm_row_sums_i8,
     .store = store};
 const ln_gemm_set ln_gemm_u8__dotprod = {
     .a_dtype = LINNET_U8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = ln_gemm_row_sums_u8,
+    .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = ln_gemm_row_sums_u8,
     .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};
 

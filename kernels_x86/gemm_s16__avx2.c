@@ -14,19 +14,26 @@
 #define VEC_SET1 _mm256_set1_epi32
 #define VEC_ZERO _mm256_setzero_si256
 #define VEC_ADD _mm256_add_epi32
-#define VEC_PAIRS_ADD(x, y, z) _mm256_add_epi32(_mm256_madd_epi16(x, y), z)
 #define VEC_WIDEN(p) _mm256_cvtepi8_epi16(_mm_load_si128((const __m128i *)(const void *)(p)))
+
+/* The empty statement keeps the compiler from computing all products before the first sum: it has no registers for them
+ * (measured: half the speed). */
+static inline VEC VEC_PAIRS_ADD(VEC x, VEC y, VEC sum) {
+    sum = _mm256_add_epi32(sum, _mm256_madd_epi16(x, y));
+    __asm__ volatile("" : "+x"(sum));
+    return sum;
+}
 
 #include "kernels_x86/gemm_s16.inc"
 #include "kernels_x86/gemm_store.inc"
 
 const ln_gemm_set ln_gemm_i8__avx2 = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
+    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
     .row_sums = row_sums, .store = store};
 const ln_gemm_set ln_gemm_i16__avx2 = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I16, .full = full_wide, .half = half_wide, .convert = convert,
+    .depth = 2, .takes = 1u << LINNET_I16, .takes_b = 1u << LINNET_I8, .full = full_wide, .half = half_wide, .convert = convert,
     .row_sums = row_sums, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx2, &ln_gemm_i16__avx2};
 

@@ -16,16 +16,6 @@ static inline int32_t load_four(const uint8_t *p) {
     return v;
 }
 
-/* The last 1 to 3 bytes of a row; the panel has zeros beyond. */
-static inline int32_t load_few(const uint8_t *p, int64_t n) {
-    uint32_t v = p[0];
-    if (n > 1)
-        v |= (uint32_t)p[1] << 8;
-    if (n > 2)
-        v |= (uint32_t)p[2] << 16;
-    return (int32_t)v;
-}
-
 static inline __attribute__((always_inline)) void gemm_s8(const int rows, const int vectors, const bool a_signed,
                                                           const ln_gemm_tile *t) {
     const int64_t width = vectors * LANES;
@@ -58,10 +48,11 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
                                          : _mm512_dpbusd_epi32(sum[i][j], value, column[j]);
             }
         }
-        if (k < kc) {
+        if (k < kc) { /* 1 to 3 steps; the panel has zeros beyond */
+            const __mmask16 mask = (__mmask16)((1u << (kc - k)) - 1);
             LN_UNROLL
             for (int i = 0; i < rows; i++) {
-                __m512i value = _mm512_set1_epi32(load_few(row[i] + k, kc - k));
+                __m512i value = _mm512_broadcastd_epi32(_mm_maskz_loadu_epi8(mask, row[i] + k));
                 LN_UNROLL
                 for (int j = 0; j < vectors; j++) {
                     __m512i column = _mm512_load_si512(b + j * 4 * LANES);
@@ -72,20 +63,18 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
             b += 4 * width;
         }
     }
+    int64_t last = t->columns - (vectors - 1) * LANES; /* columns of the last vector */
+    const __mmask16 last_mask = last >= LANES ? 0xFFFF : last <= 0 ? 0 : (__mmask16)((1u << last) - 1);
+    const __mmask16 first_mask = t->columns >= LANES ? 0xFFFF : (__mmask16)((1u << t->columns) - 1);
+    static const int32_t none[MAX_ROWS];
+    const int32_t *row_sum = t->row_sum != NULL ? t->row_sum : none;
+    int32_t *c = t->c;
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
+    for (int i = 0; i < rows; i++, c += t->ldc)
         LN_UNROLL
-        for (int j = 0; j < vectors; j++) {
-            __m512i v = sum[i][j];
-            if (t->row_sum != NULL)
-                v = _mm512_add_epi32(v, _mm512_set1_epi32(t->row_sum[i]));
-            int64_t left = t->columns - j * LANES;
-            int32_t *c = (int32_t *)t->c + i * t->ldc + j * LANES;
-            if (left >= LANES)
-                _mm512_storeu_si512(c, v);
-            else if (left > 0)
-                _mm512_mask_storeu_epi32(c, (__mmask16)((1u << left) - 1), v);
-        }
+        for (int j = 0; j < vectors; j++)
+            _mm512_mask_storeu_epi32(c + j * LANES, j == vectors - 1 ? last_mask : first_mask,
+                                     _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(row_sum[i])));
 }
 
 #define GEMM_INSTANCE(r)                                                                                                \
@@ -148,11 +137,11 @@ static void row_sums_u(const void *const *a, int64_t taps, int64_t rows, int64_t
 
 const ln_gemm_set ln_gemm_i8__avx512vnni = {
     .a_dtype = LINNET_I8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_I8, .full = full_s, .half = half_s, .convert = convert, .row_sums = row_sums_s,
+    .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s, .half = half_s, .convert = convert, .row_sums = row_sums_s,
     .store = store};
 const ln_gemm_set ln_gemm_u8__avx512vnni = {
     .a_dtype = LINNET_U8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = row_sums_u,
+    .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = row_sums_u,
     .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 

@@ -26,10 +26,11 @@ typedef struct ln_gemm_tile {
     const void *const *a;
     int64_t taps, kc;
     const void *b;
+    int64_t b_step;         /* floats: bytes from one k to the next; width elements in a panel, more in a matrix as it is */
     void *c;
     int64_t ldc;
     int64_t columns;
-    const void *init;       /* `width` accumulators that every row begins with; a 64-byte aligned padded array */
+    const void *init;       /* `width` accumulators that every row begins with; NULL (floats): those in c */
     const int32_t *row_sum; /* integers: added to every element of the row; NULL: none */
     float low, high;        /* floats: clamp on store (NaN passes) */
 } ln_gemm_tile;
@@ -49,10 +50,10 @@ typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *
  * enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. */
 typedef struct ln_gemm_set {
     uint8_t a_dtype;  /* what the kernel reads; other dtypes are converted on the way (gather) */
-    uint8_t b_dtype;  /* what panels hold: F32, I8, U8 */
+    uint8_t b_dtype;  /* what panels hold: F32, F16, BF16, I8, U8 */
     uint8_t c_dtype;  /* F32, I32, I64 */
     uint8_t rows, width, depth;
-    uint16_t takes;   /* bit per linnet_dtype of x (and a) that this set serves */
+    uint16_t takes, takes_b; /* bit per linnet_dtype of x (or a), and of w (or b), that this set serves */
     const ln_gemm_ukernel *full;
     const ln_gemm_ukernel *half;
     ln_gemm_convert convert;
@@ -61,6 +62,8 @@ typedef struct ln_gemm_set {
 } ln_gemm_set;
 
 /* Portable helpers, good for every ISA. */
+/* Rows of `bytes` bytes from one stride (in bytes) to another: tiles at the edge go by way of a whole one on the stack. */
+void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t bytes);
 void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype);
 void ln_gemm_row_sums_i8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
 void ln_gemm_row_sums_u8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);

@@ -21,6 +21,11 @@ void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, 
         }
 }
 
+void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t bytes) {
+    for (int64_t i = 0; i < rows; i++)
+        memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, (size_t)bytes);
+}
+
 #define ROW_SUMS(NAME, TYPE)                                                                                            \
     void NAME(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {                            \
         for (int64_t i = 0; i < rows; i++) {                                                                            \
@@ -62,13 +67,16 @@ void ln_gemm_pack(const ln_call *call, void *packed) {
     }
 }
 
-/* Phase 0, for operands that are not constant: item = one panel and its part of the init, or one matrix's init. */
+/* Phase 0, for operands that are not constant: item = one panel and its part of the init, or all there is to do for one
+ * matrix. */
 static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
     const void *source = b->inputs[g->b_operand];
     const void *bias = g->bias_operand < 0 ? NULL : b->inputs[g->bias_operand];
     char *init = (char *)b->scratch + g->init_offset;
-    if (g->b_constant) {
+    if (g->b_constant || g->b_as_is) {
         ln_gemm_make_init(g, source, bias, item, 0, g->init_width, init);
+        if (g->matrix_bytes > 0 && g->b_as_is)
+            ln_gemm_pack_panel(g, source, item, g->panels - 1, b->scratch);
         return;
     }
     int64_t matrix = item / g->panels, panel = item % g->panels, width = g->set->width;
@@ -76,9 +84,10 @@ static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
     ln_gemm_make_init(g, source, bias, matrix, panel * width, (panel + 1) * width, init);
 }
 
-/* One block of rows made ready for the micro-kernels. */
+/* One block of rows, and one chunk of K, made ready for the micro-kernels. */
 typedef struct row_block {
-    int64_t product, first, count;
+    int64_t product, first, count, chunk;
+    int64_t segments, length, skipped; /* as in ln_gemm, of this chunk; elements of K before it */
     const void **rows;
     int32_t *sums; /* already times -b_zero; NULL: not needed */
 } row_block;
@@ -86,14 +95,23 @@ typedef struct row_block {
 static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_block *block) {
     const ln_gemm_product *p = &g->products[block->product];
     const char *base = (const char *)b->inputs[g->a_operand] + p->a * g->a_size;
+    int64_t most = g->plain ? g->kc : g->taps, unit = g->plain ? 1 : g->kc;
+    ln_gemm_range part = {block->chunk * g->chunk, ln_min((block->chunk + 1) * g->chunk, most)};
+    block->segments = g->segments, block->length = g->length;
+    block->skipped = part.begin * unit;
+    if (g->chunks > 1) {
+        bool merged = g->gather || g->plain;
+        block->segments = merged ? 1 : part.end - part.begin;
+        block->length = merged ? (part.end - part.begin) * unit : g->kc;
+    }
     block->rows = (const void **)(void *)scratch;
     if (g->gather) {
         char *copy = scratch + g->a_offset;
-        ln_gemm_gather(g, base, block->first, block->count, copy);
+        ln_gemm_gather(g, base, block->first, block->count, part, copy);
         for (int64_t i = 0; i < block->count; i++)
             block->rows[i] = copy + i * g->copy_stride;
     } else {
-        ln_gemm_rows(g, base, block->first, block->count, block->rows);
+        ln_gemm_rows(g, base, block->first, block->count, part, block->rows);
     }
     block->sums = NULL;
     if (g->b_zero == 0)
@@ -108,54 +126,71 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
         block->sums[i] = (int32_t)((uint32_t)block->sums[i] * (uint32_t)-g->b_zero);
 }
 
+/* Where the results of a block go, before the epilogue. */
+typedef struct target {
+    char *c;
+    int64_t ldc;
+} target;
+
+static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, char *scratch) {
+    const ln_gemm_product *p = &g->products[block->product];
+    if (!g->direct)
+        return (target){scratch + g->c_offset, g->n_block};
+    int64_t at = (p->row + block->first) * g->ldc + p->column + column;
+    return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->ldc};
+}
+
+static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
+                    target to) {
+    const ln_gemm_set *set = g->set;
+    const ln_gemm_product *p = &g->products[block->product];
+    int64_t c_size = (int64_t)ln_dtype_size(set->c_dtype), b_size = (int64_t)ln_dtype_size(set->b_dtype);
+    const char *panels = (const char *)(g->b_constant ? b->packed : b->scratch) + p->matrix * g->matrix_bytes;
+    const char *whole = (const char *)b->inputs[g->b_operand] + g->matrix_offset[p->matrix] * b_size;
+    const char *init = (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset +
+                       p->matrix * g->init_width * c_size;
+    ln_gemm_tile tile = {.taps = block->segments, .kc = block->length, .ldc = to.ldc, .low = -INFINITY, .high = INFINITY};
+    if (block->chunk == g->chunks - 1)
+        tile.low = g->low, tile.high = g->high;
+    for (int64_t at = column; at < column + columns; at += set->width) {
+        int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
+        const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
+        tile.columns = ln_min(set->width, g->n - at);
+        if (g->b_as_is && tile.columns == set->width) {
+            tile.b_step = g->b_step;
+            tile.b = whole + at * b_size;
+        } else {
+            tile.b_step = width * b_size;
+            tile.b = panels + panel * g->panel_bytes;
+        }
+        tile.b = (const char *)tile.b + block->skipped * tile.b_step;
+        tile.init = block->chunk == 0 ? init + at * c_size : NULL;
+        for (int64_t i = 0, done = 0; done < block->count; i++) {
+            int64_t n = ln_gemm_tile_rows(block->count, set->rows, i);
+            tile.a = block->rows + done * block->segments;
+            tile.c = to.c + (done * to.ldc + at - column) * c_size;
+            tile.row_sum = block->sums == NULL ? NULL : block->sums + done;
+            kernels[n](&tile);
+            done += n;
+        }
+    }
+}
+
 static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
-                   int64_t columns, void *c, int64_t ldc) {
+                   int64_t columns, target from) {
     const ln_gemm_product *p = &g->products[block->product];
     int64_t row = p->row + block->first, at = p->column + column;
     int64_t c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
     if (g->integer) {
         int64_t y_size = (int64_t)ln_dtype_size(g->requant.output_dtype);
         /* For an epilogue the f32 values take the place of the sums, which are never narrower. */
-        void *y = g->apply ? c : (char *)b->outputs[0] + (row * g->ldc + at) * y_size;
-        g->set->store(&g->requant, at, c, ldc * c_size, block->count, columns, y,
-                      g->apply ? ldc * c_size : g->ldc * y_size);
+        void *y = g->apply ? from.c : (char *)b->outputs[0] + (row * g->ldc + at) * y_size;
+        g->set->store(&g->requant, at, from.c, from.ldc * c_size, block->count, columns, y,
+                      g->apply ? from.ldc * c_size : g->ldc * y_size);
     }
     if (g->apply)
-        ln_epilogue_apply(call, b, row, block->count, at, columns, c, ldc * c_size / (int64_t)sizeof(float));
-}
-
-static void compute(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
-                    char *scratch) {
-    const ln_gemm_set *set = g->set;
-    const ln_gemm_product *p = &g->products[block->product];
-    int64_t columns = ln_min(g->n_block, g->n - column), c_size = (int64_t)ln_dtype_size(set->c_dtype);
-    const char *panels = (const char *)(g->b_constant ? b->packed : b->scratch) + p->matrix * g->matrix_bytes;
-    const char *init = (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset +
-                       p->matrix * g->init_width * c_size;
-    char *c = scratch + g->c_offset;
-    int64_t ldc = g->n_block;
-    if (g->direct) {
-        ldc = g->ldc;
-        c = (char *)b->outputs[0] + ((p->row + block->first) * ldc + p->column + column) * c_size;
-    }
-    ln_gemm_tile tile = {.taps = g->segments, .kc = g->length, .ldc = ldc, .low = g->low, .high = g->high};
-    for (int64_t at = column; at < column + columns; at += set->width) {
-        int64_t panel = at / set->width;
-        const ln_gemm_ukernel *kernels = ln_gemm_panel_width(g, panel) == set->width ? set->full : set->half;
-        tile.b = panels + panel * g->panel_bytes;
-        tile.init = init + at * c_size;
-        tile.columns = ln_min(set->width, g->n - at);
-        for (int64_t i = 0, done = 0; done < block->count; i++) {
-            int64_t n = ln_gemm_tile_rows(block->count, set->rows, i);
-            tile.a = block->rows + done * g->segments;
-            tile.c = c + (done * ldc + at - column) * c_size;
-            tile.row_sum = block->sums == NULL ? NULL : block->sums + done;
-            kernels[n](&tile);
-            done += n;
-        }
-    }
-    if (g->integer || g->apply)
-        finish(call, g, b, block, column, columns, c, ldc);
+        ln_epilogue_apply(call, b, row, block->count, at, columns, (const float *)(void *)from.c,
+                          from.ldc * c_size / (int64_t)sizeof(float));
 }
 
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
@@ -169,12 +204,20 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
     row_block block = {.product = -1};
     for (int64_t item = begin; item < end; item++) {
         int64_t product = item / (g->m_blocks * g->n_blocks), rest = item % (g->m_blocks * g->n_blocks);
-        int64_t first = rest / g->n_blocks * g->m_block;
-        if (block.product != product || block.first != first) {
-            block = (row_block){product, first, ln_min(g->m_block, g->m - first), NULL, NULL};
-            make_rows(g, b, scratch, &block);
+        int64_t first = rest / g->n_blocks * g->m_block, column = rest % g->n_blocks * g->n_block;
+        int64_t columns = ln_min(g->n_block, g->n - column);
+        target to = {NULL, 0};
+        for (int64_t chunk = 0; chunk < g->chunks; chunk++) {
+            if (block.product != product || block.first != first || block.chunk != chunk) {
+                block = (row_block){.product = product, .first = first, .chunk = chunk};
+                block.count = ln_min(g->m_block, g->m - first);
+                make_rows(g, b, scratch, &block);
+            }
+            to = target_of(g, b, &block, column, scratch);
+            compute(g, b, &block, column, columns, to);
         }
-        compute(call, g, b, &block, rest % g->n_blocks * g->n_block, scratch);
+        if (g->integer || g->apply)
+            finish(call, g, b, &block, column, columns, to);
     }
     return LINNET_OK;
 }

@@ -25,6 +25,7 @@ typedef struct ln_gemm {
     bool gather;         /* A goes through a contiguous copy of the kernel's type, one segment of K elements a row */
     int64_t copy_stride; /* bytes from row to row of that copy */
     int64_t segments, length, padded; /* what the kernel sees: taps, elements read, elements in the panel per tap */
+    int64_t chunk, chunks; /* a long K passes in chunks, of elements (plain) or taps; chunks > 1 for floats only */
 
     /* A. Plain rows lie a_row apart; those of a convolution are found through the window. */
     int a_operand, a_dtype;
@@ -41,6 +42,8 @@ typedef struct ln_gemm {
     const int64_t *matrix_offset;
     int b_shift;         /* added to every element when packed, so that it fits the panel's type */
     bool b_constant, init_constant;
+    bool b_as_is;        /* whole panels are read from B itself; only a last narrower one is packed, in scratch */
+    int64_t b_step;      /* bytes from k to k in B as it is */
     int64_t panels, panel_bytes, matrix_bytes; /* panels of one B; the last may be half as wide */
     int bias_operand, bias_dtype; /* operand -1: none */
     int64_t bias_n, bias_matrix; /* strides of the bias by column, and from one B to the next (groups) */
@@ -84,9 +87,13 @@ static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
 void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels);
 void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,
                        int64_t last, void *init);
+/* Part of K: elements of plain rows, otherwise taps. */
+typedef struct ln_gemm_range {
+    int64_t begin, end;
+} ln_gemm_range;
 /* gemm_driver_rows.c: pointers to rows [first, first + count), tile by tile as [tap][row of the tile]; the same rows
- * copied to `out`, g->padded elements each, g->copy_stride bytes apart. base: where the product's A begins. */
-void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, const void **rows);
-void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, void *out);
+ * copied to `out`, padded with zeros to g->padded elements, g->copy_stride bytes apart. base: where the product's A begins. */
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, const void **rows);
+void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
 
 #endif

@@ -10,31 +10,39 @@ static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
 
 enum { PACK_BLOCK = 16 }; /* channels read together, so that a cache line of the source is used up while it is hot */
 
-static float load_float(const char *source, int dtype, int64_t i) {
-    switch (dtype) {
-    case LINNET_F32: return ((const float *)(const void *)source)[i];
-    case LINNET_F16: return ln_f16_to_f32(((const uint16_t *)(const void *)source)[i]);
-    default: return ln_bf16_to_f32(((const uint16_t *)(const void *)source)[i]);
-    }
-}
-
-static void pack_f32(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width, float *out) {
-    if (columns < width)
-        memset(out, 0, (size_t)(g->segments * g->padded * width) * sizeof *out);
-    const float *from = (const float *)(const void *)source + first;
-    if (g->b_dtype == LINNET_F32 && g->b_n == 1) {
+/* Elements of `size` bytes as they are. */
+static inline void pack_same(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
+                             int64_t size, char *out) {
+    if (g->b_n == 1) {
         for (int64_t tap = 0; tap < g->taps; tap++)
             for (int64_t c = 0; c < g->kc; c++)
-                memcpy(out + panel_k(g, tap, c) * width, from + tap * g->b_tap + c * g->b_c,
-                       (size_t)columns * sizeof *out);
+                memcpy(out + panel_k(g, tap, c) * width * size,
+                       source + (first + tap * g->b_tap + c * g->b_c) * size, (size_t)(columns * size));
         return;
     }
     for (int64_t block = 0; block < g->kc; block += PACK_BLOCK)
         for (int64_t n = 0; n < columns; n++)
             for (int64_t c = block; c < ln_min(block + PACK_BLOCK, g->kc); c++)
                 for (int64_t tap = 0; tap < g->taps; tap++)
-                    out[panel_k(g, tap, c) * width + n] =
-                        load_float(source, g->b_dtype, (first + n) * g->b_n + tap * g->b_tap + c * g->b_c);
+                    memcpy(out + (panel_k(g, tap, c) * width + n) * size,
+                           source + ((first + n) * g->b_n + tap * g->b_tap + c * g->b_c) * size, (size_t)size);
+}
+
+static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width, char *out) {
+    int64_t size = (int64_t)ln_dtype_size(g->set->b_dtype);
+    if (columns < width)
+        memset(out, 0, (size_t)(g->segments * g->padded * width * size));
+    if (g->b_dtype == LINNET_F32) {
+        pack_same(g, source, first, columns, width, 4, out);
+    } else if (g->b_dtype == g->set->b_dtype) {
+        pack_same(g, source, first, columns, width, 2, out);
+    } else {
+        for (int64_t tap = 0; tap < g->taps; tap++)
+            for (int64_t c = 0; c < g->kc; c++)
+                ln_gemm_convert_any(out + panel_k(g, tap, c) * width * size,
+                                    source + (first * g->b_n + tap * g->b_tap + c * g->b_c) * 2, g->b_n, columns,
+                                    g->b_dtype, LINNET_F32);
+    }
 }
 
 /* Bytes: i8 and u8 differ only in what b_shift makes of them. Columns past the end and k past the end are 0. */
@@ -61,7 +69,7 @@ void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, in
     if (g->integer)
         pack_bytes(g, (const uint8_t *)from, first, columns, width, (uint8_t *)out);
     else
-        pack_f32(g, from, first, columns, width, (float *)(void *)out);
+        pack_floats(g, from, first, columns, width, out);
 }
 
 /* sum((a - za) * (b - zb)) = sum(a * b) - za * sum(b) + K * za * zb - zb * sum(a): all but the first and the last term

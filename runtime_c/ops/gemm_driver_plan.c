@@ -8,7 +8,8 @@ enum {
     BLOCK_A_BYTES = 192 << 10, /* rows of A that stay in L2 while panels pass */
     BLOCK_C_BYTES = 96 << 10,  /* a result block that waits for its epilogue */
     ITEM_MACS = 50000,         /* work below which cutting costs more than it gives */
-    ITEMS_PER_THREAD = 4
+    ITEMS_PER_THREAD = 4,
+    CHUNK_K = 2048 /* a longer K than two of these passes in chunks, so that copies and panels stay in L2 */
 };
 
 static bool is_float(int dtype) { return dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16; }
@@ -25,16 +26,15 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
                                     int mode) {
     const ln_gemm_set *set = NULL;
     for (int i = 0; i < n && set == NULL; i++)
-        if (sets[i]->takes >> a->dtype & 1)
+        if (sets[i]->takes >> a->dtype & sets[i]->takes_b >> b->dtype & 1)
             set = sets[i];
     if (set == NULL)
         return NULL;
     if (set->c_dtype == LINNET_F32) {
         bool bias_ok = bias == NULL || bias->dtype == LINNET_NONE || is_float(bias->dtype);
-        return is_float(b->dtype) && is_float(inner->dtype) && bias_ok ? set : NULL;
+        return is_float(inner->dtype) && bias_ok ? set : NULL;
     }
-    bool b_ok = b->dtype == LINNET_I8 || (b->dtype == LINNET_U8 && set->c_dtype == LINNET_I32);
-    if (!b_ok || !ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant))
+    if (!ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant))
         return NULL;
     /* Row sums are 32-bit. */
     if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0)
@@ -135,6 +135,15 @@ static bool must_gather(const ln_gemm *g) {
     return apart != 0 && apart % 2048 == 0 && g->m >= g->set->rows && g->n > 2 * g->set->width;
 }
 
+static void plan_chunks(ln_gemm *g) {
+    int64_t k = g->taps * g->kc, unit = g->plain ? 1 : g->kc, most = g->plain ? g->kc : g->taps;
+    g->chunk = most, g->chunks = 1;
+    if (g->integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->gather))
+        return;
+    g->chunk = ln_max(ln_ceil_div(most, ln_ceil_div(k, CHUNK_K)), ln_min(most, ln_max(CHUNK_K / 2 / unit, 1)));
+    g->chunks = ln_ceil_div(most, g->chunk);
+}
+
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode) {
     const ln_gemm_set *set = g->set;
     g->integer = set->c_dtype != LINNET_F32;
@@ -152,12 +161,22 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     int64_t k = g->gather ? g->taps * g->kc : g->kc;
     g->padded = (int64_t)ln_round_up((size_t)k, (size_t)depth);
     g->length = g->gather ? g->padded : k;
+    plan_chunks(g);
     /* An odd number of cache lines from row to row puts the rows of a tile into different cache sets. */
-    g->copy_stride = ((g->padded * g->copy_size + 63) / 64 | 1) * 64;
+    int64_t copied = g->chunks > 1 ? g->chunk * (g->plain ? 1 : g->kc) : g->padded;
+    g->copy_stride = ((copied * g->copy_size + 63) / 64 | 1) * 64;
     int64_t column_bytes = g->segments * g->padded * (int64_t)ln_dtype_size(set->b_dtype);
     g->panels = ln_ceil_div(g->n, set->width);
     g->panel_bytes = column_bytes * set->width;
     int64_t last = ln_gemm_panel_width(g, g->panels - 1) * column_bytes;
+    /* Few rows pass over B once or twice: it is read where it lies. */
+    g->b_as_is = !g->b_constant && !g->integer && g->taps == 1 && g->b_n == 1 && g->b_dtype == set->b_dtype &&
+                 g->m <= 2 * set->rows;
+    g->b_step = g->b_c * (int64_t)ln_dtype_size(set->b_dtype);
+    if (g->b_as_is) {
+        g->panel_bytes = 0;
+        last = g->n % set->width == 0 ? 0 : last;
+    }
     g->matrix_bytes = (int64_t)ln_round_up((size_t)((g->panels - 1) * g->panel_bytes + last), LN_ALIGNMENT);
     g->init_width = (int64_t)ln_round_up((size_t)(g->panels * set->width), 16);
     plan_store(call, g);
@@ -171,7 +190,8 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     g->init_offset = g->b_constant == g->init_constant ? matrices : 0;
     call->packed_bytes = (g->b_constant ? matrices : 0) + (g->init_constant ? init : 0);
     call->scratch_bytes = (g->b_constant ? 0 : matrices) + (g->init_constant ? 0 : init);
-    size_t at = ln_round_up((size_t)(g->m_block * g->segments) * sizeof(void *), LN_ALIGNMENT);
+    int64_t pointers = g->chunks > 1 && !g->plain && !g->gather ? g->chunk : g->segments;
+    size_t at = ln_round_up((size_t)(g->m_block * pointers) * sizeof(void *), LN_ALIGNMENT);
     g->rows_offset = at;
     if (g->b_zero != 0)
         at += ln_round_up((size_t)g->m_block * sizeof(int32_t), LN_ALIGNMENT);
@@ -185,7 +205,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     int64_t item_macs = g->m_block * g->n_block * g->taps * g->kc;
     int64_t items = g->n_products * g->m_blocks * g->n_blocks;
     call->phases = g->init_constant ? 1 : 2;
-    call->work[0] = g->b_constant ? g->n_matrices : g->n_matrices * g->panels;
+    call->work[0] = g->b_constant || g->b_as_is ? g->n_matrices : g->n_matrices * g->panels;
     call->work[g->init_constant ? 0 : 1] = items;
     call->grain = ln_max(1, 2 * ITEM_MACS / ln_max(item_macs, 1));
     call->flops = 2 * (uint64_t)(g->n_products * g->m * g->n) * (uint64_t)(g->taps * g->kc);

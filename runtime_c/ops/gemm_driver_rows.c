@@ -33,23 +33,36 @@ static int64_t coordinate(const ln_window *w, int axis, int64_t o, int64_t k) {
     return i >= 0 && i < w->in[axis] ? i : -1;
 }
 
-/* Pointers of one output position to out[0], out[step], ..., one per tap. */
-static void window_pointers(const ln_gemm *g, const char *base, const position *p, const void **out, int64_t step) {
-    const ln_window *w = &g->window;
-    for (int64_t kz = 0; kz < w->kernel[0]; kz++)
-        for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
-            int64_t z = coordinate(w, 0, p->o[0], kz), y = coordinate(w, 1, p->o[1], ky);
-            const char *line = base + (p->n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * g->a_size;
-            for (int64_t kx = 0; kx < w->kernel[2]; kx++, out += step) {
-                int64_t x = coordinate(w, 2, p->o[2], kx);
-                *out = z < 0 || y < 0 || x < 0 ? g->padding : line + x * g->x.s[2] * g->a_size;
-            }
-        }
+/* The taps of `part` that lie in line number `line` of the kernel. */
+static ln_gemm_range in_line(const ln_window *w, ln_gemm_range part, int64_t line) {
+    int64_t first = line * w->kernel[2];
+    return (ln_gemm_range){ln_max(part.begin - first, 0), ln_min(part.end - first, w->kernel[2])};
 }
 
-void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, const void **rows) {
+/* Where line number `line` of the kernel begins in the input, at x = 0; NULL when it lies in the padding. */
+static const char *line_of(const ln_gemm *g, const char *base, const position *p, int64_t line) {
+    const ln_window *w = &g->window;
+    int64_t z = coordinate(w, 0, p->o[0], line / w->kernel[1]), y = coordinate(w, 1, p->o[1], line % w->kernel[1]);
+    return z < 0 || y < 0 ? NULL : base + (p->n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * g->a_size;
+}
+
+/* Pointers of one output position to out[0], out[step], ..., one per tap. */
+static void window_pointers(const ln_gemm *g, const char *base, const position *p, ln_gemm_range part, const void **out,
+                            int64_t step) {
+    const ln_window *w = &g->window;
+    for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
+        const char *line = line_of(g, base, p, l);
+        ln_gemm_range taps = in_line(w, part, l);
+        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step) {
+            int64_t x = coordinate(w, 2, p->o[2], kx);
+            *out = line == NULL || x < 0 ? g->padding : line + x * g->x.s[2] * g->a_size;
+        }
+    }
+}
+
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, const void **rows) {
     if (g->plain) {
-        const char *at = (const char *)base + first * g->a_row * g->a_size;
+        const char *at = (const char *)base + (first * g->a_row + part.begin) * g->a_size;
         for (int64_t i = 0; i < count; i++, at += g->a_row * g->a_size)
             rows[i] = at;
         return;
@@ -58,7 +71,7 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
     for (int64_t tile = 0, done = 0; done < count; tile++) {
         int64_t n = ln_gemm_tile_rows(count, g->set->rows, tile);
         for (int64_t i = 0; i < n; i++, advance(&g->window, &p))
-            window_pointers(g, base, &p, rows + done * g->taps + i, n);
+            window_pointers(g, base, &p, part, rows + done * (part.end - part.begin) + i, n);
         done += n;
     }
 }
@@ -92,12 +105,12 @@ static void gather_elements(const ln_gemm *g, char *out, const char *from, int64
         g->set->convert(out, from, g->a_k, n, g->a_dtype);
 }
 
-/* One line of taps (kernel[2] pixels from `line`, which is NULL in the padding) for `count` positions of an output line,
+/* Taps [taps.begin, taps.end) of one line of the kernel (NULL in the padding) for `count` positions of an output line,
  * the first of which is at `o`. */
-static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, char *out) {
+static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, ln_gemm_range taps, char *out) {
     const ln_window *w = &g->window;
-    int64_t kw = w->kernel[2], pixel = g->x.s[2] * g->a_size, tap_bytes = g->kc * g->copy_size;
-    int64_t x0 = o * w->stride[2] - w->pad_begin[2];
+    int64_t kw = taps.end - taps.begin, pixel = g->x.s[2] * g->a_size, tap_bytes = g->kc * g->copy_size;
+    int64_t x0 = o * w->stride[2] - w->pad_begin[2] + taps.begin * w->dilation[2];
     /* The taps are one run of memory when pixels lie side by side and none of them is padding. */
     bool run = line != NULL && g->a_k == 1 && w->dilation[2] == 1 && g->x.s[2] == g->kc;
     for (int64_t i = 0; i < count; i++, out += g->copy_stride, x0 += w->stride[2]) {
@@ -115,32 +128,32 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
     }
 }
 
-static void gather_window(const ln_gemm *g, const char *base, int64_t first, int64_t count, char *out) {
+static void gather_window(const ln_gemm *g, const char *base, int64_t first, int64_t count, ln_gemm_range part, char *out) {
     const ln_window *w = &g->window;
     position p = position_of(w, first);
     while (count > 0) {
         int64_t n = ln_min(count, w->out[2] - p.o[2]);
         char *to = out;
-        for (int64_t kz = 0; kz < w->kernel[0]; kz++)
-            for (int64_t ky = 0; ky < w->kernel[1]; ky++, to += w->kernel[2] * g->kc * g->copy_size) {
-                int64_t z = coordinate(w, 0, p.o[0], kz), y = coordinate(w, 1, p.o[1], ky);
-                const char *line = base + (p.n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * g->a_size;
-                gather_line(g, z < 0 || y < 0 ? NULL : line, p.o[2], n, to);
-            }
+        for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
+            ln_gemm_range taps = in_line(w, part, l);
+            gather_line(g, line_of(g, base, &p, l), p.o[2], n, taps, to);
+            to += (taps.end - taps.begin) * g->kc * g->copy_size;
+        }
         out += n * g->copy_stride, count -= n;
         p.o[2] += n - 1;
         advance(w, &p);
     }
 }
 
-void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, void *out) {
-    int64_t k = g->taps * g->kc;
+void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out) {
+    int64_t k = (part.end - part.begin) * (g->plain ? 1 : g->kc);
     char *to = out;
     if (g->plain)
         for (int64_t i = 0; i < count; i++)
-            gather_elements(g, to + i * g->copy_stride, (const char *)base + (first + i) * g->a_row * g->a_size, k);
+            gather_elements(g, to + i * g->copy_stride,
+                            (const char *)base + ((first + i) * g->a_row + part.begin * g->a_k) * g->a_size, k);
     else
-        gather_window(g, base, first, count, to);
-    for (int64_t i = 0; i < count && k < g->padded; i++)
+        gather_window(g, base, first, count, part, to);
+    for (int64_t i = 0; i < count && k < g->padded && g->chunks == 1; i++)
         memset(to + i * g->copy_stride + k * g->copy_size, 0, (size_t)((g->padded - k) * g->copy_size));
 }

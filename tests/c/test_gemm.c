@@ -14,6 +14,8 @@ static int64_t between(int64_t low, int64_t high) { return low + (int64_t)(rando
 static void fill(void *data, int dtype, int64_t n, bool extreme) {
     for (int64_t i = 0; i < n; i++) {
         int64_t low = -4, high = 4;
+        if (dtype == LINNET_NONE)
+            return;
         if (dtype == LINNET_I8)
             low = -128, high = 127;
         else if (dtype == LINNET_U8)
@@ -63,7 +65,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
     int32_t row_sum[LN_GEMM_MAX_ROWS];
     fill(row_sum, LINNET_I32, rows, false);
     bool sums = set->c_dtype == LINNET_I32 && between(0, 1);
-    ln_gemm_tile tile = {.a = a, .taps = taps, .kc = kc, .b = b, .c = c.data, .ldc = ldc, .columns = columns,
+    ln_gemm_tile tile = {.a = a, .taps = taps, .kc = kc, .b = b, .b_step = width * (int64_t)ln_dtype_size(set->b_dtype), .c = c.data, .ldc = ldc, .columns = columns,
                          .init = memory->init.data, .row_sum = sums ? row_sum : NULL, .low = -50, .high = 60};
     (half ? set->half : set->full)[rows](&tile);
     for (int64_t i = 0; i < rows; i++)
