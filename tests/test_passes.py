@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import linnet
 import numpy as np
 import pytest
+
+import linnet
 from linnet import ops, passes
 from linnet.graph import Function, Graph, Quantization, Tensor, emit
 from linnet.mapping import Instruction, Program, Store, pointwise, program_of

@@ -7,13 +7,13 @@ import gc
 import threading
 from pathlib import Path
 
-import linnet
 import numpy as np
 import pytest
+
+import linnet
 from linnet import ops
 from linnet.graph import Graph
 from linnet.mapping import pointwise
-
 from tests.graphs import bytes_of, feeds
 
 
@@ -110,7 +110,7 @@ def test_integer_feeds_out_of_range() -> None:
 
 
 def test_unknown_signature_fetch_and_isa() -> None:
-    with pytest.raises(linnet.UsageError, match="'train'.*expected infer"):
+    with pytest.raises(linnet.UsageError, match=r"'train'.*expected infer"):
         linnet.Session(affine(), "train")
     with pytest.raises(linnet.UsageError) as error:
         linnet.Session(affine(), fetches=["nothing"])

@@ -6,8 +6,9 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import linnet
 import numpy as np
+
+import linnet
 from linnet import ops
 from linnet.graph import Function, Graph, Quantization, Tensor
 from linnet.mapping import pointwise
