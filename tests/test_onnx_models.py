@@ -6,15 +6,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import linnet
-import nets
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import zoo
-from linnet._fetch import FetchError
 from onnx import helper, numpy_helper
+
+import linnet
+from linnet._fetch import FetchError
+from tests import nets, zoo
 
 CLASSIFIERS = {
     "mobilenet_v2": nets.mobilenet_v2,

@@ -127,7 +127,15 @@ class Worker:
 
     def __init__(self) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            },  # the linnet that this process has
         )
         self.names: list[str] = self.answer(120)[1]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import linnet
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+
+import linnet
 
 RNG = np.random.default_rng(3)
 F32 = TensorProto.FLOAT
