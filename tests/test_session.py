@@ -333,6 +333,38 @@ def test_reference_agrees_with_fast_kernels() -> None:
     np.testing.assert_allclose(fast, slow, rtol=1e-4, atol=1e-5)
 
 
+def aligned(size: int) -> np.ndarray:
+    memory = np.zeros(size + 64, np.uint8)
+    start = -memory.ctypes.data % 64
+    return memory[start : start + size]
+
+
+def test_arena_of_the_caller() -> None:
+    plain = linnet.Session(bytes_of("conv_net"))
+    expected = plain.run(feeds("conv_net"))["y"]
+    needed = plain.memory["activations"] + plain.memory["scratch"]
+    arena = aligned(needed)
+    session = linnet.Session(bytes_of("conv_net"), arena=arena)
+    np.testing.assert_array_equal(session.run(feeds("conv_net"))["y"], expected)
+    assert arena.any()
+    with pytest.raises(linnet.ResourceError) as error:
+        linnet.Session(bytes_of("conv_net"), arena=aligned(needed - 64))
+    assert error.value.code == 402 and str(needed) in str(error.value) and str(needed - 64) in str(error.value)
+
+
+def test_special_values_are_counted() -> None:
+    graph = Graph()
+    main = graph.function()
+    main.outputs = [pointwise([main.placeholder("x", "f32", (5,))], lambda v: v.unary("log"), name="y")]
+    graph.signature("infer", main)
+    session = linnet.Session(graph, count_special=True)
+    session.run({"x": np.float32([1, 0, -1, -2, 5])})
+    (counts,) = session.special
+    assert counts == {"saturated": 0, "infinite": 1, "not_a_number": 2}
+    with pytest.raises(linnet.UsageError, match="count_special"):
+        _ = linnet.Session(bytes_of("mlp")).special
+
+
 def test_max_bytes_refuses() -> None:
     with pytest.raises(linnet.GraphError) as error:
         linnet.Session(bytes_of("conv_net"), max_bytes=100)

@@ -321,7 +321,9 @@ class Session:
     input_shapes: plans at once for inputs whose shape is not fixed, instead of at the first run. store: variables shared
     with other sessions of the same Model; a private one otherwise. trace: time every step (see `steps`). reference: only
     scalar kernels, no fusion. max_bytes: refuse plans that need more. devices: extension devices (load_device), preferred
-    to the CPU. Every run holds the session's own lock, so threads may share a session, one at a time.
+    to the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated otherwise.
+    count_special: after each run, count what `special` tells (slow). Every run holds the session's own lock, so threads
+    may share a session, one at a time.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -339,6 +341,8 @@ class Session:
         reference: bool = False,
         max_bytes: int = 0,
         devices: Sequence[Device] = (),
+        arena: Array | bytearray | None = None,
+        count_special: bool = False,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
         if store is not None and store.model is not self.model:
@@ -353,6 +357,8 @@ class Session:
         self._threads, self._isa_max, self._trace = threads or 0, isa_max, trace
         self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
         self.variables = store if store is not None else Store(self.model)
+        self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
+        self._count_special = count_special
         self._lock = threading.Lock()
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
         self._last: _Planned | None = None
@@ -470,7 +476,9 @@ class Session:
         plan = ffi.gc(out[0], lib.linnet_plan_free)
         session_config = ffi.new("linnet_session_config *")
         lib.linnet_session_config_init(session_config)
-        session_config.trace = int(self._trace)
+        session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
+        if self._arena is not None:
+            session_config.arena, session_config.arena_size = self._arena, len(self._arena)
         session_out = ffi.new("linnet_session **")
         if lib.linnet_session_create(plan, self.variables.pointer, session_config, session_out, error):
             raise exception(error)
@@ -532,6 +540,19 @@ class Session:
                 )
             )
         return steps
+
+    @property
+    def special(self) -> list[dict[str, int]]:
+        """Per step, of its first output in the last run: how many values were at the limits of their integer type
+        (saturated), infinite, or NaN (not_a_number). Needs count_special=True."""
+        if not self._count_special:
+            raise UsageError("nothing was counted", code=101, hint="make the Session with count_special=True")
+        planned, lib, found = self._current(), library(), []
+        counts = ffi.new("uint64_t[3]")
+        for i in range(self._info().steps):
+            lib.linnet_session_get_special(planned.session, i, counts, counts + 1, counts + 2)
+            found.append(dict(zip(("saturated", "infinite", "not_a_number"), map(int, counts), strict=True)))
+        return found
 
 
 __all__ = ["Device", "Model", "Session", "Step", "Store", "TensorSpec", "isa_names", "load_device"]

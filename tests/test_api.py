@@ -1,0 +1,123 @@
+"""The Python package as a whole: its names, what importing it costs, what a run costs, and errors that keep their parts."""
+
+from __future__ import annotations
+
+import inspect
+import pickle
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet.errors import STATUS, class_of
+from tests.graphs import bytes_of, feeds
+
+
+def test_every_public_name_exists_and_is_documented() -> None:
+    for name in linnet.__all__:
+        value = getattr(linnet, name)
+        assert inspect.getdoc(value), name
+        assert name in dir(linnet)
+    with pytest.raises(AttributeError, match="nonsense"):
+        _ = linnet.nonsense
+
+
+def test_quantize_stays_the_function() -> None:
+    """Importing the module of the same name must not replace it."""
+    import linnet.quantize
+
+    assert callable(linnet.quantize) and not inspect.ismodule(linnet.quantize)
+
+
+def test_import_takes_at_most_150_ms() -> None:
+    """Processor time, and the best of several processes: the machine may be busy."""
+    code = "import time; t = time.process_time(); import linnet; print(time.process_time() - t)"
+    command = [sys.executable, "-c", code]
+    times = [float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) for _ in range(7)]
+    assert min(times) <= 0.150, times
+
+
+def test_a_run_costs_at_most_12_us() -> None:
+    """The best of many batches, of a graph of one op on four floats."""
+    session, data = linnet.Session(bytes_of("one_op"), threads=1), feeds("one_op")
+    best = float("inf")
+    for _ in range(30):
+        start = time.perf_counter()
+        for _ in range(300):
+            session.run(data)
+        best = min(best, (time.perf_counter() - start) / 300)
+    assert best <= 12e-6, f"{best * 1e6:.1f} us"
+
+
+def test_building_a_node_is_quick() -> None:
+    from linnet import ops
+
+    main = linnet.Graph().function()
+    x = main.placeholder("x", "f32", (1, 8, 16, 16))
+    weight = main.constant(np.zeros((8, 8, 3, 3), np.float32))
+    best = float("inf")
+    for _ in range(20):
+        start = time.perf_counter()
+        for _ in range(50):
+            ops.conv(x, weight, pads=[1, 1, 1, 1])
+        best = min(best, (time.perf_counter() - start) / 50)
+    assert best <= 200e-6, f"{best * 1e6:.1f} us"
+
+
+def test_status_names_agree_with_the_library() -> None:
+    from linnet._generated.ffi import ffi
+    from linnet._library import library
+
+    groups = [None, linnet.UsageError, linnet.FileError, linnet.GraphError, linnet.ResourceError, linnet.DeviceError]
+    for code, name in STATUS.items():
+        assert ffi.string(library().linnet_status_name(code)).decode() == name
+        assert class_of(code) is groups[code // 100]
+    assert ffi.string(library().linnet_version()).decode() == linnet.__version__
+
+
+def test_errors_keep_their_parts() -> None:
+    error = linnet.GraphError(
+        "shapes", code=303, op="sum", op_index=3, tensor="x", expected="[2]", got="[3]", hint="reshape"
+    )
+    assert str(error) == "shape_mismatch: node 3 'sum': 'x': shapes; expected [2], got [3]; reshape"
+    assert error.status == "shape_mismatch" and isinstance(error, linnet.Error)
+    assert isinstance(linnet.FileError("x"), OSError) and isinstance(linnet.UsageError("x"), ValueError)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error) and vars(again) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "code"),
+    [
+        ("no_such_op", [(2,)], {}, 301),
+        ("softmax", [(2,)], {"axes": 1}, 302),
+        ("reduce", [(2,)], {"kind": "median"}, 302),
+        ("reduce", [(2,)], {"axes": "ab"}, 302),
+        ("cast", [(2,)], {"dtype": "f8"}, 302),
+        ("matmul", [(2, 3), (2, 3)], {}, 303),
+        ("conv", [(1, 3, 8, 8), (4, 2, 3, 3)], {}, 303),
+        ("softmax", [(2,)], {"axis": 5}, 302),
+    ],
+)
+def test_wrong_nodes_are_refused_by_name(
+    op: str, inputs: list[tuple[int, ...]], attributes: dict[str, str], code: int
+) -> None:
+    from linnet.graph import emit
+
+    main = linnet.Graph().function()
+    tensors = [main.placeholder(f"x{i}", "f32", shape) for i, shape in enumerate(inputs)]
+    with pytest.raises(linnet.GraphError) as error:
+        emit(op, tensors, attributes, name="culprit")
+    assert error.value.code == code
+    assert "culprit" in str(error.value) or op in str(error.value)
+    assert not main.nodes
+
+
+def test_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
+    code = "import linnet; linnet.isa_names()"
+    monkeypatch.setenv("LINNET_LIBRARY", f"{tmp_path}/none.so")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "linnet.errors.Error: cannot open the C library" in done.stderr and "none.so" in done.stderr
