@@ -138,7 +138,7 @@ static void count_bytes(linnet_plan *plan, size_t folded) {
     info->packed_weights = ln_round_up(p->packed_bytes, LN_ALIGNMENT);
     info->constants = folded;
     info->io = p->io;
-    info->variables = plan->model->n_variables > 0 ? ln_store_bytes_for(plan->model) : 0;
+    info->variables = ln_store_bytes_for(plan->model);
     info->bookkeeping = plan->model->memory.bytes + (plan->memory.bytes - folded) + ln_session_bookkeeping(plan);
     info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables + info->io +
                   info->bookkeeping;

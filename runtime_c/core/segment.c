@@ -17,21 +17,28 @@ static uint64_t true_bytes(const ln_instance *instance, const ln_port *port) {
     return ln_bytes(&t, &bytes) ? bytes : 0;
 }
 
-/* The key of what has just been computed; words NULL only measures. */
+int32_t ln_segment_key_words(const ln_program *program) {
+    int64_t n = 0;
+    for (int32_t i = 0; program->rest != NULL && i < program->n_exports; ++i) {
+        const ln_port *port = &program->exports[i];
+        if (port->dims_slot >= 0) n += port->tensor.rank;
+        if (port->wanted) n += ln_ceil_div((int64_t)port->bytes, 8);
+    }
+    return (int32_t)n;
+}
+
+/* The key of what has just been computed; returns its length. */
 static int32_t write_key(const linnet_session *s, const ln_instance *instance, int64_t *words) {
     int32_t n = 0;
     for (int32_t i = 0; i < instance->program->n_exports; ++i) {
         const ln_port *port = &instance->program->exports[i];
-        if (port->dims_slot >= 0)
-            for (int d = 0; d < port->tensor.rank; ++d, ++n)
-                if (words != NULL) words[n] = true_dims(instance, port)[d];
-        if (!port->wanted) continue;
-        const uint64_t bytes = true_bytes(instance, port);
-        if (words != NULL && bytes > 0) {
-            words[n + (int32_t)((bytes + 7) / 8) - 1] = 0; /* padding of the last word */
-            memcpy(words + n, ln_instance_pointer(s, instance, &port->operand), bytes);
-        }
-        n += (int32_t)((bytes + 7) / 8);
+        for (int d = 0; port->dims_slot >= 0 && d < port->tensor.rank; ++d) words[n++] = true_dims(instance, port)[d];
+        const uint64_t bytes = port->wanted ? true_bytes(instance, port) : 0;
+        if (bytes == 0) continue;
+        const int32_t count = (int32_t)((bytes + 7) / 8);
+        words[n + count - 1] = 0; /* padding of the last word */
+        memcpy(words + n, ln_instance_pointer(s, instance, &port->operand), bytes);
+        n += count;
     }
     return n;
 }
@@ -131,23 +138,22 @@ static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_erro
 }
 
 linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instance **next, linnet_error *error) {
-    const int32_t count = write_key(s, parent, NULL);
-    const size_t before = s->memory.bytes;
-    int64_t *words = ln_memory_alloc(&s->memory, (size_t)count * sizeof *words);
-    if (words == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a segment whose shapes depend on data");
-    write_key(s, parent, words);
+    const int32_t count = write_key(s, parent, parent->next_key);
+    const size_t before = s->memory.bytes, key_bytes = (size_t)count * sizeof(int64_t);
     for (ln_instance *child = parent->children; child != NULL; child = child->sibling) {
-        if (child->key.count != count || memcmp(child->key.words, words, (size_t)count * sizeof *words) != 0) continue;
-        ln_memory_free(&s->memory, words, (size_t)count * sizeof *words);
+        if (child->key.count != count || memcmp(child->key.words, parent->next_key, key_bytes) != 0) continue;
         child->last_run = s->run_count;
         *next = child;
         return LINNET_OK;
     }
     ln_instance *child = ln_memory_alloc(&s->memory, sizeof *child);
-    if (child == NULL) {
-        ln_memory_free(&s->memory, words, (size_t)count * sizeof *words);
+    int64_t *words = ln_memory_alloc(&s->memory, key_bytes);
+    if (child == NULL || words == NULL) {
+        ln_memory_free(&s->memory, child, sizeof *child);
+        ln_memory_free(&s->memory, words, key_bytes);
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a segment whose shapes depend on data");
     }
+    memcpy(words, parent->next_key, key_bytes);
     memset(child, 0, sizeof *child);
     child->parent = parent;
     child->key = (ln_segment_key){words, count};

@@ -32,6 +32,7 @@ static void carve_instance(carver *c, const ln_program *p, ln_instance *instance
     *pointers = carve(c, operands, sizeof(void *));
     instance->trace = carve(c, (size_t)p->n_steps, sizeof *instance->trace);
     instance->dims = carve(c, (size_t)p->n_dims * LN_MAX_RANK, sizeof *instance->dims);
+    instance->next_key = carve(c, (size_t)ln_segment_key_words(p), sizeof *instance->next_key);
     instance->device_arenas = carve(c, (size_t)p->n_devices + 1, sizeof *instance->device_arenas);
     instance->residents = carve(c, (size_t)p->n_devices + 1, sizeof *instance->residents);
 }
@@ -205,10 +206,10 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     s->exclusive = plan->writes_variables;
     if (store != NULL) {
         s->store = ln_store_retain(store);
-    } else if (plan->model->n_variables > 0) {
+    } else {
         status = linnet_store_create(plan->model, &memory.allocator, &s->store, error);
     }
-    s->locks = s->store != NULL && (plan->reads_variables || plan->writes_variables);
+    s->locks = status == LINNET_OK && (plan->reads_variables || plan->writes_variables);
     if (status == LINNET_OK) status = allocate(s, config, error);
     if (status == LINNET_OK && own_threads)
         status = ln_threads_init(block + threads_at, plan->threads - 1, &s->threads, error);

@@ -27,6 +27,7 @@ typedef struct ln_instance {
     ln_bound *steps;
     ln_trace *trace;
     int64_t *dims;  /* program->n_dims rows of LN_MAX_RANK: true dims, refreshed before and by each run */
+    int64_t *next_key; /* room for the key of the segment that follows */
     char *io, *arena;
     void **device_arenas, **residents; /* per device */
     /* Later segments only */
@@ -46,7 +47,7 @@ typedef struct ln_session_output {
 struct linnet_session {
     ln_memory memory;
     linnet_plan *plan;
-    linnet_store *store;        /* NULL: the model has no variables */
+    linnet_store *store;        /* the caller's, or one of its own */
     linnet_parallel_for parallel_for;
     void *parallel_context;
     ln_threads *threads;
@@ -58,7 +59,7 @@ struct linnet_session {
     size_t segment_bytes;       /* held by later segments */
     uint64_t run_count;
     struct ln_run_error run_error;
-    bool locks, exclusive, parallel, trace, count_special, private_store;
+    bool locks, exclusive, parallel, trace, count_special;
 };
 
 /* Bytes that a session of this plan takes besides arena and io, with its own threads. */
@@ -74,6 +75,8 @@ void ln_instance_publish(linnet_session *session, const ln_instance *instance); 
 
 /* run.c */
 linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
+/* segment.c: most words that the key of a following segment may have; 0 when nothing waits. */
+int32_t ln_segment_key_words(const ln_program *program);
 /* segment.c: the instance that continues after `instance`, planned if it has not been met before. */
 linnet_status ln_segment_next(linnet_session *session, ln_instance *instance, ln_instance **next, linnet_error *error);
 void ln_segments_free(linnet_session *session, ln_instance *instance); /* all children */

@@ -299,7 +299,7 @@ static void segments(void) {
     CHECK(c.live <= config.max_bytes && c.live > info_of(o.plan).total);
     const size_t calls = c.calls;
     CHECK_INT(linnet_run(o.session, &o.error), LINNET_OK);
-    CHECK_INT(c.calls, calls + 1); /* only the key of what was computed */
+    CHECK_INT(c.calls, calls); /* shapes that have been met cost nothing */
     close_all(&o);
     CHECK_INT(c.live, 0);
 }
