@@ -53,7 +53,7 @@ typedef struct test_case {
     const char *name;
     uint16_t op;
     const void *attributes;
-    int n_inputs, n_outputs;
+    int n_inputs, n_outputs, n_extra; /* extra: operands of an epilogue, after the inputs */
     ln_tensor inputs[MAX_TEST_OPERANDS];
     bool constant[MAX_TEST_OPERANDS]; /* its data is known while planning */
     bool given[MAX_TEST_OPERANDS];    /* values[i] is used instead of random values */
@@ -118,7 +118,7 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
     ln_tensor inputs[MAX_TEST_OPERANDS];
     const void *in_data[MAX_TEST_OPERANDS] = {0};
     void *out_data[2] = {0};
-    for (int i = 0; i < t->n_inputs; i++) {
+    for (int i = 0; i < t->n_inputs + t->n_extra; i++) {
         inputs[i] = t->inputs[i];
         in_data[i] = inputs[i].dtype == LINNET_NONE ? NULL : in[i].data;
         inputs[i].data = t->constant[i] ? in_data[i] : NULL;
@@ -127,7 +127,8 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
         out_data[i] = t->outputs[i].dtype == LINNET_NONE ? NULL : out[i].data;
     ln_epilogue own;
     ln_call call = {.op = &ln_ops[t->op], .attributes = t->attributes, .n_inputs = t->n_inputs, .n_outputs = t->n_outputs,
-                    .inputs = inputs, .outputs = t->outputs, .inner = inner != NULL ? inner : t->outputs, .isa = isa,
+                    .n_extra = t->n_extra, .inputs = inputs, .outputs = t->outputs,
+                    .inner = inner != NULL ? inner : t->outputs, .isa = isa,
                     .threads = threads, .phases = 1, .work = {1, 1}, .grain = 1, .plan = &pool};
     if (epilogue != NULL) {
         own = *epilogue;

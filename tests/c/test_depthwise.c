@@ -35,6 +35,65 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
     quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);
 }
 
+/* A fused map must give the bits of the same kernel followed by the map's reference. kind 0: clamp to f32; 1: residual
+ * and a factor, to f32 or f16; 2: dequantized residual, to i8. */
+static void fused(const ln_kernel *kernel, int dtype, int kind) {
+    int channels = 1 + random_below(40);
+    int64_t pads[4] = {1, 1, 1, 1};
+    bool integer = !ln_dtype_is_float(dtype);
+    int result = integer ? LINNET_F32 : dtype;
+    ln_conv_attributes a = {.pads = {pads, 4}, .group = channels, .channel_axis = 1, .output_dtype = integer ? LINNET_F32 : LINNET_NONE};
+    static const int64_t clamp[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0, LN_MAP_MAX, LINNET_F32, 0, 1, 0,
+                                    LN_MAP_CONST, LINNET_F32, 1, 0, 0, LN_MAP_MIN, LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
+    int64_t residual[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD, LINNET_F32, 1, 0, 0, LN_MAP_ADD, LINNET_F32, 0, 1, 0,
+                          LN_MAP_CONST, LINNET_F32, 1, 0, 0, LN_MAP_MUL, LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
+    if (kind == 2)
+        residual[5] = LN_MAP_LOAD_DEQUANTIZED, residual[25] = LN_MAP_STORE_QUANTIZED;
+    double floats[] = {-0.25, 0.375};
+    int to = kind == 2 ? LINNET_I8 : kind == 0 ? LINNET_F32 : result;
+    int64_t to_list[] = {to};
+    ln_map_attributes map = {.program = {kind == 0 ? clamp : residual, 30}, .floats = {floats, 2}, .dtypes = {to_list, 1}};
+    test_case t = {.name = "fused depthwise", .op = LN_OP_CONV, .attributes = &a, .n_inputs = 2, .n_outputs = 1, .n_extra = kind > 0};
+    t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
+    t.inputs[1] = TENSOR(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, channels, 1, 3, 3);
+    t.inputs[2] = TENSOR(kind == 2 ? LINNET_I8 : result, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
+    t.constant[1] = true;
+    t.inputs[2].quant = quant_of(1, 0, 0.01, 0.02, 5, 5);
+    if (integer) {
+        t.inputs[0].quant = quant_of(1, 0, 0.01, 0.02, dtype == LINNET_I16 ? 0 : 9, dtype == LINNET_I16 ? 0 : 9);
+        t.inputs[1].quant = quant_of(channels, 0, 0.001, 0.004, 0, 0);
+    }
+    ln_tensor inner = TENSOR(result, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9), y = inner;
+    y.dtype = (uint8_t)to;
+    y.quant = quant_of(1, 0, 0.02, 0.03, -4, -4);
+    guarded in[3], plain = guarded_new(bytes_of(&inner), false), expected = guarded_new(bytes_of(&y), false),
+                   got = guarded_new(bytes_of(&y), false);
+    for (int i = 0; i < 3; i++) {
+        in[i] = guarded_new(bytes_of(&t.inputs[i]), false);
+        fill_random(in[i].data, t.inputs[i].dtype, ln_count(&t.inputs[i]));
+    }
+    test_case alone = t, pointwise = {.op = LN_OP_MAP, .attributes = &map, .n_inputs = 1 + (kind > 0), .n_outputs = 1};
+    alone.n_extra = 0, alone.outputs[0] = inner;
+    pointwise.inputs[0] = inner, pointwise.inputs[1] = t.inputs[2], pointwise.outputs[0] = y;
+    guarded map_in[2] = {plain, in[2]};
+    t.outputs[0] = y;
+    ln_epilogue epilogue = {.map = &map, .tile_input = 0, .n_inputs = 1 + (kind > 0), .operand = {0, 0}, .low = -INFINITY, .high = INFINITY};
+    extern const ln_kernel ln_reference_map;
+    bool ok = run_kernel(kernel, &alone, NULL, NULL, in, &plain, kernel->isa, 2) &&
+              run_kernel(&ln_reference_map, &pointwise, NULL, NULL, map_in, &expected, LN_ISA_SCALAR, 1) &&
+              run_kernel(kernel, &t, &epilogue, &inner, in, &got, kernel->isa, 2);
+    comparisons++;
+    /* Halves: the fused map sees the sum before it is rounded to f16, so only the others have the same bits. */
+    t.tolerance = result == LINNET_F16 ? 1e-3 : 0;
+    if (!ok || !outputs_equal(&t, kernel->name, &expected, &got)) {
+        fprintf(stderr, "FAIL fused %s, %s, kind %d%s\n", kernel->name, linnet_dtype_name(dtype), kind, ok ? "" : ": does not run");
+        failures++;
+    }
+    for (int i = 0; i < 3; i++)
+        guarded_free(&in[i]), quant_free(t.inputs[i].quant);
+    guarded_free(&plain), guarded_free(&expected), guarded_free(&got), quant_free(y.quant);
+}
+
 int main(void) {
     static const int channels[] = {1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 37, 53};
     static const int floats[] = {LINNET_F32, LINNET_F16, LINNET_BF16};
@@ -56,5 +115,12 @@ int main(void) {
                     one(integers[d], integers[d], channels[c], height, width, kernel, stride, dilation, pad, 0, true);
                 }
             }
+    for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++)
+        for (int kind = 0; kind < 3 && (*k)->isa <= ln_isa_detect(); kind++) {
+            if (strncmp((*k)->name, "conv_float_depthwise", 20) == 0)
+                fused(*k, LINNET_F32, kind), fused(*k, LINNET_F16, 1);
+            if (strncmp((*k)->name, "conv_integer_depthwise", 22) == 0)
+                fused(*k, LINNET_I8, kind), fused(*k, LINNET_I16, kind);
+        }
     return report("depthwise");
 }
