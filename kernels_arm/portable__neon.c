@@ -3,4 +3,5 @@
 #define LN_SIMD_NEON
 #include "simd/simd.h"
 
+#include "simd/copy.inc.c"
 #include "simd/map.inc.c"

@@ -3,4 +3,5 @@
 #define LN_SIMD_SSE2
 #include "simd/simd.h"
 
+#include "simd/copy.inc.c"
 #include "simd/map.inc.c"

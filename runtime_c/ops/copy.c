@@ -6,7 +6,7 @@
 #include <string.h>
 
 /* What must be known at plan time is: the sizes follow from the output shapes, but not where things lie. */
-static bool supports(const ln_call *call) {
+bool ln_copy_supports(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
     if (call->epilogue || (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0))
         return false;
@@ -24,14 +24,17 @@ static bool supports(const ln_call *call) {
     return true;
 }
 
-static linnet_status configure(ln_call *call) {
+linnet_status ln_copy_configure(ln_call *call) {
     ln_copy_plan *plan;
+    int64_t total = 0; /* bytes written: a thread should get some 32 KiB at least */
     linnet_status status = ln_copy_make_plan(call, &plan);
     if (status)
         return status;
+    for (int i = 0; i < call->n_outputs; i++)
+        total += ln_count(&call->outputs[i]) * plan->size;
     call->state = plan;
     call->work[0] = plan->items;
-    call->grain = 4;
+    call->grain = plan->flat ? 4096 : ln_max(1, plan->items * 32768 / ln_max(1, total));
     return LINNET_OK;
 }
 
@@ -65,14 +68,19 @@ static void run_item(const ln_copy_plan *plan, const ln_copy_rectangle *r, const
     }
 }
 
+void ln_copy_flat(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end) {
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    size_t size = ln_dtype_size(y->dtype);
+    for (int64_t i = begin; i < end; i++)
+        ln_copy_element(b->outputs[0], ln_offset_of(y, i), b->inputs[0], ln_offset_of(x, i), size);
+}
+
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     (void)phase;
     (void)thread;
     const ln_copy_plan *plan = call->state;
-    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     if (plan->flat) {
-        for (int64_t i = begin; i < end; i++)
-            ln_copy_element(b->outputs[0], ln_offset_of(y, i), b->inputs[0], ln_offset_of(x, i), plan->size);
+        ln_copy_flat(call, b, begin, end);
         return LINNET_OK;
     }
     for (int64_t i = 0; i < plan->count; i++) {
@@ -90,7 +98,7 @@ const ln_kernel ln_reference_copy = {
     .op = LN_OP_COPY,
     .isa = LN_ISA_SCALAR,
     .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-    .supports = supports,
-    .configure = configure,
+    .supports = ln_copy_supports,
+    .configure = ln_copy_configure,
     .run = run,
 };

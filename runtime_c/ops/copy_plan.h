@@ -57,6 +57,10 @@ int64_t ln_copy_split_size(const ln_copy_attributes *a, const ln_tensor *inputs,
 
 /* Builds the plan in memory of ln_call_state. */
 linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out);
+/* Shared by the reference and the fast kernels: plan in call->state; the run of a plan that is `flat`. */
+bool ln_copy_supports(const ln_call *call);
+linnet_status ln_copy_configure(ln_call *call);
+void ln_copy_flat(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
 /* Merges dims that can be merged and decides how the rectangle is run; used by ln_copy_make_plan. */
 void ln_copy_coalesce(ln_copy_rectangle *r);
 
