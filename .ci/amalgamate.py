@@ -19,10 +19,12 @@ HEAD = """/* linnet.c - the linnet runtime in one file, made by `make amalgamate
 #ifndef LINNET_STATIC
 #define LINNET_STATIC
 #endif
+#define LN_SIMD_SCALAR
 """
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|([A-Z_]+)\b)')
 _FEATURE = re.compile(r"#define (_\w+_SOURCE\b.*)$")
 _TEXT_MACRO = re.compile(r'[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+"([^"]+)"$')
+_OTHER_VECTORS = re.compile(r"simd_(?!scalar)\w+\.h$")  # one file has one kind of vector: the scalar one
 _COMMENT_OR_TEXT = re.compile(r'/\*.*?\*/|//[^\n]*|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])*\'', re.DOTALL)
 
 
@@ -64,6 +66,8 @@ class Amalgamation:
                 name = include.group(1) or self.texts.get(include.group(2))
                 if name is None:
                     out.append(line)
+                elif _OTHER_VECTORS.search(name):
+                    pass
                 elif name != "linnet.h":
                     out.append(self._include(find(name, path)))
             else:

@@ -214,11 +214,11 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
                     break;
                 case LN_MAP_IOTA: r[k] = load(&coordinates[in[2]], LINNET_I64, 0, (int)in[1]); break;
                 case LN_MAP_FIXED_MULTIPLY:
-                    r[k].i = ln_fixed_multiply(r[in[2]].i, (int32_t)map->integers.v[in[3]],
+                    r[k].i = ln_map_fixed_multiply(r[in[2]].i, (int32_t)map->integers.v[in[3]],
                                                (int32_t)map->integers.v[in[4]]);
                     break;
                 case LN_MAP_FIXED_MULTIPLY_SINGLE:
-                    r[k].i = ln_fixed_multiply_single(r[in[2]].i, (int32_t)map->integers.v[in[3]],
+                    r[k].i = ln_map_fixed_multiply_single(r[in[2]].i, (int32_t)map->integers.v[in[3]],
                                                       (int32_t)map->integers.v[in[4]]);
                     break;
                 case LN_MAP_TABLE:

@@ -67,9 +67,9 @@ void ln_map_rest(const ln_map_step *step, int n, const void *pa, const void *pb,
     case LN_MAP_SELECT * 16 + LINNET_I64:
         LOOP(int64_t, , ((const int32_t *)pa)[i] != 0 ? ((const int64_t *)pb)[i] : ((const int64_t *)pc)[i])
     case LN_MAP_FIXED_MULTIPLY * 16 + LINNET_I32:
-        LOOP(int32_t, , ln_fixed_multiply(((const int32_t *)pa)[i], step->multiplier, step->shift))
+        LOOP(int32_t, , ln_map_fixed_multiply(((const int32_t *)pa)[i], step->multiplier, step->shift))
     case LN_MAP_FIXED_MULTIPLY_SINGLE * 16 + LINNET_I32:
-        LOOP(int32_t, , ln_fixed_multiply_single(((const int32_t *)pa)[i], step->multiplier, step->shift))
+        LOOP(int32_t, , ln_map_fixed_multiply_single(((const int32_t *)pa)[i], step->multiplier, step->shift))
     default: break;
     }
     if (step->code == LN_MAP_CAST)

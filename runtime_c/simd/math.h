@@ -469,7 +469,7 @@ static inline int64_t ln_f_to_l(float x) { return ln_d_to_l((double)x); }
 
 /* ---- fixed point, as TensorFlow Lite defines MultiplyByQuantizedMultiplier; right < 0 shifts left first ---- */
 
-static inline int32_t ln_fixed_multiply(int32_t x, int32_t multiplier, int32_t right) {
+static inline int32_t ln_map_fixed_multiply(int32_t x, int32_t multiplier, int32_t right) {
     int32_t left = right < 0 ? -right : 0;
     right = right > 0 ? right : 0;
     int64_t product = (int64_t)(int32_t)((uint32_t)x << left) * multiplier;
@@ -478,7 +478,7 @@ static inline int32_t ln_fixed_multiply(int32_t x, int32_t multiplier, int32_t r
     int64_t mask = ((int64_t)1 << right) - 1, rest = high & mask;
     return (int32_t)(((int64_t)high >> right) + (rest > (mask >> 1) + (high < 0)));
 }
-static inline int32_t ln_fixed_multiply_single(int32_t x, int32_t multiplier, int32_t right) {
+static inline int32_t ln_map_fixed_multiply_single(int32_t x, int32_t multiplier, int32_t right) {
     int total = 31 + right;
     int64_t y = ((int64_t)x * multiplier + ((int64_t)1 << (total - 1))) >> total;
     return y > INT32_MAX ? INT32_MAX : y < INT32_MIN ? INT32_MIN : (int32_t)y;
