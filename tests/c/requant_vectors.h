@@ -7,6 +7,13 @@ static const struct requant_vector {
     long long sum;
     int stored;
 } requant_vectors[] = {
+    {0, 0, 0x1p-3, 0x1p-3, 0x1p-5, 0, LINNET_I8, 5LL, 2},
+    {0, 0, 0x1p-3, 0x1p-3, 0x1p-5, 0, LINNET_I8, -5LL, -2},
+    {1, 0, 0x1p-3, 0x1p-3, 0x1p-5, 0, LINNET_I8, 5LL, 3},
+    {1, 0, 0x1p-3, 0x1p-3, 0x1p-5, 0, LINNET_I8, -5LL, -2},
+    {1, 0, 0x1p-4, 0x1p-3, 0x1p-5, 0, LINNET_I8, -10LL, -3},
+    {2, 0, 0x1p-4, 0x1p-3, 0x1p-5, 0, LINNET_I8, -10LL, -2},
+    {0, 0, 0x1p-3, 0x1p-3, 0x1p-5, 100, LINNET_U8, 1000000LL, 255},
     {0, 0, 0x1.0000000000000p-3, 0x1.0000000000000p-7, 0x1.0000000000000p-2, 54, LINNET_U8, -8320LL, 22},
     {1, 0, 0x1.c94dfe0000000p-8, 0x1.929a700000000p-8, 0x1.2fa7b80000000p-4, 153, LINNET_U8, -275659LL, 0},
     {2, 0, 0x1.cb130c0000000p-8, 0x1.db69c60000000p-8, 0x1.3bed4e0000000p-6, 7, LINNET_U8, 37392LL, 106},

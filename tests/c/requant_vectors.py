@@ -12,6 +12,16 @@ import random
 import struct
 from fractions import Fraction
 
+# The vectors that docs/numerics.md shows: mode, scale exponents of x, w, y, zero point, dtype, sum.
+DOCUMENTED = [
+    (0, -3, -3, -5, 0, "I8", 5),
+    (0, -3, -3, -5, 0, "I8", -5),
+    (1, -3, -3, -5, 0, "I8", 5),
+    (1, -3, -3, -5, 0, "I8", -5),
+    (1, -4, -3, -5, 0, "I8", -10),
+    (2, -4, -3, -5, 0, "I8", -10),
+    (0, -3, -3, -5, 100, "U8", 1000000),
+]
 RANGES = {"I8": (-128, 127), "U8": (0, 255), "I16": (-32768, 32767)}
 
 
@@ -90,6 +100,9 @@ def main() -> None:
     print("static const struct requant_vector {")
     print("    int mode, wide;\n    double sx, sw, sy;\n    int zero, dtype;\n    long long sum;\n    int stored;")
     print("} requant_vectors[] = {")
+    for mode, x, w, y, zero, dtype, total in DOCUMENTED:
+        stored = requantize(mode, False, 2.0**x, 2.0**w, 2.0**y, zero, dtype, total)
+        print(f"    {{{mode}, 0, 0x1p{x}, 0x1p{w}, 0x1p{y}, {zero}, LINNET_{dtype}, {total}LL, {stored}}},")
     for index in range(600):
         mode, wide = index % 3, index % 4 == 3
         dtype = "I16" if wide else random.choice(["I8", "U8", "I16"])
