@@ -29,8 +29,11 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
     memset(inputs, 0, sizeof inputs);
     for (int i = 0; i < map->n_inputs; ++i)
         if (map->inputs[i] >= 0) inputs[i] = ln_value_at(w, map->inputs[i])->tensor;
+    /* f16 and bf16 are only for storage: what is never stored stays f32. */
+    if (inputs[tile].dtype == LINNET_F16 || inputs[tile].dtype == LINNET_BF16) inputs[tile].dtype = LINNET_F32;
     const ln_tensor inner = inputs[tile], output = ln_value_at(w, map->outputs[0])->tensor;
     if (!ln_epilogue_fits(map->attributes, inputs, map->n_inputs, tile, &inner, &output)) return LINNET_OK;
+    const uint8_t stored_dtype = ln_value_at(w, heavy->outputs[0])->tensor.dtype;
     ln_work_node *node = ln_work_new_node(w, heavy->op, heavy->attributes, heavy->name, heavy->index,
                                           heavy->n_inputs + map->n_inputs - 1, 1);
     if (node == NULL) return ln_work_no_memory(w);
@@ -45,7 +48,9 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
     node->inner = heavy->outputs[0];
     node->state = LN_NODE_READY;
     ln_call call;
+    ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
     const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
+    ln_value_at(w, node->inner)->tensor.dtype = stored_dtype;
     if (status == LINNET_OUT_OF_MEMORY) return status;
     if (status == LINNET_OK && ln_lower_kernel(w, &call) != NULL) {
         /* A fused reference kernel would be slower than a fast kernel and a map. */
@@ -53,7 +58,10 @@ static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_
         const linnet_status made = ln_lower_call(w, heavy, &w->pool, &plain);
         if (made != LINNET_OK) return made;
         const ln_kernel *with = ln_lower_kernel(w, &call), *without = ln_lower_kernel(w, &plain);
-        if (!(with->flags & LN_KERNEL_REFERENCE) || without == NULL || (without->flags & LN_KERNEL_REFERENCE)) *out = node;
+        if (!(with->flags & LN_KERNEL_REFERENCE) || without == NULL || (without->flags & LN_KERNEL_REFERENCE)) {
+            ln_value_at(w, node->inner)->tensor.dtype = inner.dtype;
+            *out = node;
+        }
     }
     return LINNET_OK;
 }

@@ -73,7 +73,19 @@ static linnet_status widened(ln_work *w, int32_t value, int32_t *out) {
     return LINNET_OK;
 }
 
-static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_node *node) {
+/* Whether a map alone reads the value: then it can take it in f32, and become the op's epilogue. */
+static bool only_a_map_reads(const ln_work *w, ln_work_node *const *order, int32_t n_nodes, int32_t value) {
+    const ln_work_value *v = ln_value_at(w, value);
+    if (v->uses != 1 || v->fetched || v->exported || v->committed) return false;
+    for (int32_t i = 0; i < n_nodes; ++i)
+        for (int k = 0; k < order[i]->n_inputs; ++k)
+            if (order[i]->inputs[k] == value && order[i]->state == LN_NODE_READY)
+                return order[i]->op != NULL && order[i]->op->id == LN_OP_MAP && order[i]->device == 0;
+    return false;
+}
+
+static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_node *const *order, int32_t n_nodes,
+                          ln_work_node *node) {
     linnet_status status;
     for (int k = 0; k < node->n_inputs; ++k) {
         const int32_t from = node->inputs[k];
@@ -90,6 +102,10 @@ static linnet_status wrap(ln_work *w, int32_t *wide, int32_t n_wide, ln_work_nod
     for (int o = 0; o < node->n_outputs; ++o) {
         const int32_t to = node->outputs[o];
         if (to < 0 || !half(ln_value_at(w, to)->tensor.dtype)) continue;
+        if (only_a_map_reads(w, order, n_nodes, to)) {
+            ln_value_at(w, to)->tensor.dtype = LINNET_F32;
+            continue;
+        }
         if ((status = widened(w, to, &node->outputs[o])) != LINNET_OK) return status;
         if ((status = add_cast(w, node->name, node->outputs[o], to)) != LINNET_OK) return status;
     }
@@ -116,7 +132,7 @@ linnet_status ln_pass_storage(ln_work *w) {
         linnet_status status = LINNET_OK;
         if (node->state == LN_NODE_READY && node->op != NULL && node->device == 0 && computes(node->op) && has_half(w, node))
             status = better_in_f32(w, node, &better);
-        if (status == LINNET_OK) status = better ? wrap(w, wide, n_values, node) : ln_work_append(w, node);
+        if (status == LINNET_OK) status = better ? wrap(w, wide, n_values, order, n_nodes, node) : ln_work_append(w, node);
         if (status != LINNET_OK) return status;
     }
     return ln_work_sweep(w);

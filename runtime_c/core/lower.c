@@ -105,6 +105,12 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
     return LINNET_OK;
 }
 
+/* Builders may leave nodes without a name; their results always have one. */
+static const char *display_name(const ln_work *w, const ln_work_node *node) {
+    if (node->name[0] != 0 || node->n_outputs == 0 || node->outputs[0] < 0) return node->name;
+    return ln_value_at(w, node->outputs[0])->name;
+}
+
 static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step) {
     const int n_in = node->n_inputs + node->n_extra;
     linnet_status status = ln_lower_call(w, node, &program->pool, &step->call);
@@ -113,9 +119,9 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     if (operands == NULL) return ln_work_no_memory(w);
     step->inputs = operands;
     step->outputs = operands + n_in;
-    step->name = node->name;
+    step->name = display_name(w, node);
     step->index = node->index;
-    step->fused = node->map != NULL ? node->map->name : "";
+    step->fused = node->map != NULL ? display_name(w, node->map) : "";
     step->dims_slot = -1;
     step->threads[0] = step->threads[1] = 1;
     for (int i = 0; i < n_in + node->n_outputs; ++i) {
