@@ -188,9 +188,14 @@ static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, c
         g->set->store(&g->requant, at, from.c, from.ldc * c_size, block->count, columns, y,
                       g->apply ? from.ldc * c_size : g->ldc * y_size);
     }
-    if (g->apply)
-        ln_epilogue_apply(call, b, row, block->count, at, columns, (const float *)(void *)from.c,
-                          from.ldc * c_size / (int64_t)sizeof(float));
+    if (!g->apply)
+        return;
+    const float *tile = (const float *)(void *)from.c;
+    int64_t stride = from.ldc * c_size / (int64_t)sizeof *tile;
+    if (!g->flat)
+        ln_epilogue_apply(call, b, row, block->count, at, columns, tile, stride);
+    for (int64_t i = 0; i < block->count && g->flat; i++)
+        ln_epilogue_apply(call, b, (row + i) * g->ldc + at, columns, 0, 1, tile + i * stride, 1);
 }
 
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {

@@ -53,6 +53,7 @@ typedef struct ln_gemm {
     int64_t ldc;
     bool direct;         /* tiles go right into the output */
     bool apply;          /* ln_epilogue_apply stores (or finishes in place, with direct) */
+    bool flat;           /* it sees the result as one column: the innermost axis of the layout has size 1 */
     float low, high;
     bool integer;
     ln_requant requant;
@@ -67,7 +68,8 @@ typedef struct ln_gemm {
 /* The set that serves this call's dtypes, or NULL. */
 const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const ln_tensor *a, const ln_tensor *b,
                                     const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels, int mode);
-/* Whether the output can be stored: dense rows, or rows any distance apart when tiles go right into it. */
+/* Whether the output can be stored: dense rows, or rows any distance apart when tiles go right into it; and whether its
+ * columns are those of an epilogue. */
 bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
 /* After operands are described: integers, layout of panels, blocks, memory. */
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode);

@@ -12,12 +12,11 @@ bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
     if (ln_count(a) <= 0 || ln_count(b) <= 0 || !ln_is_dense(call->inner) || !ln_is_dense(y))
         return false;
-    /* The epilogue's columns are the result's last axis, which here is M. */
-    if (b->rank == 1 && (call->epilogue != NULL || (ln_dtype_is_float(y->dtype) && y->dtype != LINNET_F32)))
-        return false;
     ln_matmul_view v;
     ln_matmul_view_of(call, &v);
-    return ln_gemm_find_set(sets, n, a, b, bias_of(call), call->inner, v.b_axis, v.n, (int)attributes->requant) != NULL;
+    /* With a vector for b the epilogue's columns would be M. */
+    return ln_gemm_output_ok(call, v.n, v.n) &&
+           ln_gemm_find_set(sets, n, a, b, bias_of(call), call->inner, v.b_axis, v.n, (int)attributes->requant) != NULL;
 }
 
 static bool one_tall_product(const ln_matmul_view *v) {

@@ -6,8 +6,9 @@
 
 enum {
     BLOCK_A_BYTES = 192 << 10, /* rows of A that stay in L2 while panels pass */
-    BLOCK_C_BYTES = 96 << 10,  /* a result block that waits for its epilogue */
+    BLOCK_C_BYTES = 48 << 10,  /* a result block that waits for its epilogue */
     ITEM_MACS = 50000,         /* work below which cutting costs more than it gives */
+    THREAD_MACS = 400000,      /* work below which one more thread is not worth waking */
     ITEMS_PER_THREAD = 4,
     CHUNK_K = 2048 /* a longer K than two of these passes in chunks, so that copies and panels stay in L2 */
 };
@@ -42,17 +43,28 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
     return set;
 }
 
+/* Whether ln_epilogue_apply has something to do: a map, or a conversion. */
+static bool needs_apply(const ln_call *call) {
+    if (!ln_dtype_is_float(call->inputs[0].dtype))
+        return call->epilogue != NULL;
+    return call->outputs[0].dtype != LINNET_F32 || (call->epilogue != NULL && !call->epilogue->clamp_only);
+}
+
+/* Columns of the result as ln_epilogue_apply sees it: the innermost axis of its layout. */
+static int64_t epilogue_columns(const ln_tensor *t) {
+    if (t->rank == 0)
+        return 1;
+    return t->dims[t->layout == LN_LAYOUT_CHANNELS_LAST && t->rank >= 3 ? 1 : t->rank - 1];
+}
+
 bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns) {
-    if (ldc == columns)
-        return true;
-    /* ln_epilogue_apply stores dense rows only. */
-    bool integer = !ln_dtype_is_float(call->inputs[0].dtype);
-    return integer ? call->epilogue == NULL
-                   : call->outputs[0].dtype == LINNET_F32 && (call->epilogue == NULL || call->epilogue->clamp_only);
+    int64_t seen = epilogue_columns(call->inner);
+    return !needs_apply(call) || (ldc == columns && (seen == columns || seen == 1));
 }
 
 static void plan_store(const ln_call *call, ln_gemm *g) {
     const ln_epilogue *e = call->epilogue;
+    g->flat = g->ldc > 1 && epilogue_columns(call->inner) == 1;
     bool to_f32 = call->outputs[0].dtype == LINNET_F32, clamp = e != NULL && e->clamp_only;
     g->low = -INFINITY, g->high = INFINITY;
     if (g->integer) {
@@ -207,7 +219,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     call->phases = g->init_constant ? 1 : 2;
     call->work[0] = g->b_constant || g->b_as_is ? g->n_matrices : g->n_matrices * g->panels;
     call->work[g->init_constant ? 0 : 1] = items;
-    call->grain = ln_max(1, 2 * ITEM_MACS / ln_max(item_macs, 1));
+    call->grain = ln_max(1, THREAD_MACS / ln_max(item_macs, 1));
     call->flops = 2 * (uint64_t)(g->n_products * g->m * g->n) * (uint64_t)(g->taps * g->kc);
     return LINNET_OK;
 }

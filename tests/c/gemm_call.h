@@ -8,6 +8,7 @@
 #endif
 
 #include "core/gemm.h"
+#include "core/map.h"
 #include "core/memory.h"
 #include "ops/window.h"
 
@@ -49,6 +50,11 @@ typedef struct gemm_call {
     ln_matmul_attributes matmul;
     int64_t lists[3][6];
     ln_tensor in[3], out;
+    ln_tensor with_extra[4], outer; /* with an epilogue: operands and the residual; what is stored */
+    ln_map_attributes map;
+    ln_epilogue epilogue;
+    bool fused;
+    guarded extra;
     ln_quant quant[3]; /* of x, w, y */
     float scales[3][256];
     int32_t zeros[3][256];
@@ -88,6 +94,7 @@ static void gemm_allocate(gemm_call *g) {
 static void gemm_free(gemm_call *g) {
     for (int i = 0; i < 4; i++)
         guarded_free(&g->memory[i]);
+    guarded_free(&g->extra);
 }
 
 /* Of this thread only: the machine may be busy. */
@@ -118,8 +125,16 @@ static bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int rep
                     .work = {1, 1},
                     .grain = 1,
                     .plan = &pool};
-    if (kernel->op != g->op.id || !kernel->supports(&call))
+    if (g->fused) {
+        memcpy(g->with_extra, g->in, sizeof g->in);
+        call.inputs = g->with_extra, call.n_extra = 1, call.outputs = &g->outer, call.epilogue = &g->epilogue;
+        if (ln_epilogue_prepare(&g->epilogue, &call) != LINNET_OK)
+            exit(1);
+    }
+    if (kernel->op != g->op.id || !kernel->supports(&call)) {
+        ln_pool_free(&pool);
         return false;
+    }
     if (kernel->configure != NULL && kernel->configure(&call) != LINNET_OK) {
         fprintf(stderr, "%s: configure failed\n", kernel->name);
         exit(1);
@@ -133,7 +148,7 @@ static bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int rep
     memset(thread_scratch.data, 0xFF, stride * (size_t)threads);
     if (kernel->pack != NULL)
         kernel->pack(&call, packed.data);
-    const void *inputs[3] = {g->memory[0].data, g->memory[1].data, g->memory[2].data};
+    const void *inputs[4] = {g->memory[0].data, g->memory[1].data, g->memory[2].data, g->extra.data};
     void *outputs[1] = {g->memory[3].data};
     ln_buffers b = {.inputs = inputs, .outputs = outputs, .packed = packed.data, .scratch = scratch.data,
                     .thread_scratch = thread_scratch.data, .thread_stride = stride};
@@ -177,7 +192,8 @@ static void gemm_make_conv(gemm_call *g, const int dtypes[4], int spatial, const
         exit(1);
     g->out = (ln_tensor){.dtype = (uint8_t)dtypes[3]};
     ln_window_shape(&w, &g->out);
-    ln_set_layout(&g->out, LN_LAYOUT_CHANNELS_LAST);
+    /* With one position both layouts are the same memory; the plan may call it either. */
+    ln_set_layout(&g->out, ln_window_positions(&w) > 1 ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
 }
 
 static void gemm_quantize(gemm_call *g, int i, ln_tensor *t, int64_t count, int axis) {

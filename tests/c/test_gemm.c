@@ -188,6 +188,53 @@ static int compare(gemm_call *g, const char *what) {
     return taken;
 }
 
+/* Adds a residual and cuts at zero and 40, fused, into f32 and f16 results: against the reference's f32 result. */
+static void compare_fused(gemm_call *g, const char *what) {
+    static const int64_t program[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD,  LINNET_F32, 1, 0, 0,
+                                      LN_MAP_ADD,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
+                                      LN_MAP_MAX,  LINNET_F32, 2, 3, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
+                                      LN_MAP_MIN,  LINNET_F32, 4, 5, 0, LN_MAP_STORE, LINNET_F32, 6, 0, 0};
+    static const double floats[] = {0, 40};
+    int64_t n = span(&g->out), dtype = between(0, 1) ? LINNET_F32 : LINNET_F16;
+    float *inner = g->memory[3].data, *expected = malloc((size_t)n * sizeof *expected);
+    for (int k = 0; ln_kernels[k] != NULL; k++)
+        if ((ln_kernels[k]->flags & LN_KERNEL_REFERENCE) && gemm_run(g, ln_kernels[k], 1, 1, NULL))
+            break;
+    g->outer = g->with_extra[3] = g->out;
+    g->outer.dtype = (uint8_t)dtype;
+    g->outer.quant = NULL;
+    g->extra = guarded_alloc((size_t)n * sizeof(float), sizeof(float));
+    fill(g->extra.data, LINNET_F32, n, false);
+    for (int64_t i = 0; i < n; i++) {
+        float v = inner[i] + ((const float *)g->extra.data)[i];
+        expected[i] = v < 0 ? 0 : v > 40 ? 40 : v;
+        if (dtype == LINNET_F16)
+            expected[i] = ln_f16_to_f32(ln_f32_to_f16(expected[i]));
+    }
+    g->map = (ln_map_attributes){.program = {program, sizeof program / sizeof program[0]}, .floats = {floats, 2},
+                                 .dtypes = {&dtype, 1}};
+    ln_tensor operands[2] = {g->out, g->out};
+    g->epilogue = (ln_epilogue){.map = &g->map, .tile_input = 0, .n_inputs = 2, .operand = {-1, 0}};
+    g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
+    for (int k = 0; ln_kernels[k] != NULL && g->fused; k++) {
+        const ln_kernel *kernel = ln_kernels[k];
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect())
+            continue;
+        memset(inner, 0xA5, (size_t)n * ln_dtype_size(g->outer.dtype));
+        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL))
+            continue;
+        for (int64_t i = 0; i < n; i++, checks++)
+            if (ln_load_f64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
+                printf("FAIL %s fused to %s, %s: element %lld of %lld: expected %g, got %g\n", kernel->name,
+                       linnet_dtype_name((int)dtype), what, (long long)i, (long long)n, expected[i],
+                       ln_load_f64(inner, (int)dtype, i));
+                break;
+            }
+    }
+    g->fused = false;
+    free(expected);
+}
+
 /* x, w, bias, y. */
 static const int dtype_sets[][4] = {
     {LINNET_F32, LINNET_F32, LINNET_F32, LINNET_F32},     {LINNET_F32, LINNET_F32, LINNET_NONE, LINNET_F32},
@@ -214,6 +261,11 @@ static int check_conv(const int dtypes[4]) {
         x[2 + i] = between(ln_max(1, (w[2 + i] - 1) * dilations[i] + 1 - 2 * pads[i]), spatial == 3 ? 7 : 11);
     }
     gemm_make_conv(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 4) != 0);
+    if (spatial == 2 && between(0, 29) == 0) { /* a weight gradient's shape: a kernel nearly as large as the input */
+        g->lists[0][0] = 0;
+        w[2] = w[3] = 29, x[2] = 31, x[3] = 30, pads[0] = pads[1] = 1, dilations[0] = dilations[1] = 1;
+        gemm_make_conv(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 1) != 0);
+    }
     int64_t k = in;
     for (int i = 0; i < spatial; i++)
         k *= w[2 + i];
@@ -229,16 +281,18 @@ static int check_conv(const int dtypes[4]) {
              (long long)x[1], (long long)x[2], (long long)x[3], (long long)w[0], (long long)w[1], (long long)w[2],
              (long long)w[3], (long long)strides[0], (long long)group);
     int taken = compare(g, text);
+    if (dtypes[3] == LINNET_F32)
+        compare_fused(g, text);
     gemm_free(g);
     free(g);
     return taken;
 }
 
 static int check_matmul(const int dtypes[4]) {
-    static const int64_t some[] = {1, 2, 3, 7, 8, 14, 15, 16, 17, 31, 32, 33, 50, 64, 65, 100, 512};
+    static const int64_t some[] = {1, 2, 3, 7, 8, 14, 15, 16, 17, 31, 32, 33, 50, 64, 65, 100, 512, 5001};
     gemm_call *g = calloc(1, sizeof *g);
     g->op = (ln_op){.name = "matmul", .id = LN_OP_MATMUL};
-    int64_t m = some[between(0, 15)], n = some[between(0, 15)], k = some[between(0, 16)];
+    int64_t m = some[between(0, 15)], n = some[between(0, 15)], k = some[between(0, between(0, 9) ? 16 : 17)];
     int64_t b1 = between(1, 3), b2 = between(1, 3), a_dims[4], b_dims[4], y_dims[4];
     int batch = (int)between(0, 2), b_batch = (int)between(0, 2);
     g->matmul.transpose_a = between(0, 2) == 0;
@@ -284,6 +338,8 @@ static int check_matmul(const int dtypes[4]) {
              linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]), (long long)m,
              (long long)n, (long long)k, ar, br, (int)g->matmul.transpose_a, (int)g->matmul.transpose_b);
     int taken = compare(g, text);
+    if (dtypes[3] == LINNET_F32)
+        compare_fused(g, text);
     gemm_free(g);
     free(g);
     return taken;
