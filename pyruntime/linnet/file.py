@@ -285,7 +285,9 @@ class _Writer:
         b = self.builder
         inputs = self.numbers([-1 if t is None else index[id(t)] for t in node.inputs], "<i4") if node.inputs else 0
         outputs = self.numbers([index[id(t)] for t in node.outputs], "<i4")
-        name = b.CreateString(node.name) if node.name else 0
+        # A node without a name gets that of what it makes, so that every error and every timing can name it.
+        given = node.name or (node.outputs[0].name if node.outputs else "")
+        name = b.CreateString(given) if given else 0
         source = b.CreateSharedString(node.source) if node.source else 0
         content, table = encode_attributes(node.op, node.attributes, self.functions)
         self.blob(content, 8)
