@@ -5,3 +5,4 @@
 
 #include "simd/copy.inc.c"
 #include "simd/map.inc.c"
+#include "simd/reduce.inc.c"
