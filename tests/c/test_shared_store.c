@@ -1,0 +1,83 @@
+/* test_shared_store.c - two sessions over one store in two threads: one counts up, one reads. Clean under TSan.
+ * A reader sees a whole state, never half of an update. */
+#include "builder.h"
+#include "check.h"
+
+#include <pthread.h>
+
+enum { RUNS = 2000, SIZE = 512 };
+
+static const ln_cast_attributes unused = {0};
+
+/* a <- a + 1, b <- b + 1: always equal. */
+static linnet_model *counter(builder *b) {
+    memset(b, 0, sizeof *b);
+    static float one[1] = {1};
+    const int32_t a = build_variable(b, "a", LINNET_F32, DIMS(SIZE), NULL);
+    const int32_t c = build_variable(b, "b", LINNET_F32, DIMS(SIZE), NULL);
+    const int32_t step = build_value(b, "one", LINNET_F32, DIMS(1), one);
+    build_output(b, NODE(b, LN_OP_ASSIGN, &unused, "new_a", LINNET_F32, a,
+                         NODE(b, LN_OP_MAP, &build_add, "sum_a", LINNET_F32, a, step)));
+    NODE(b, LN_OP_ASSIGN, &unused, "new_b", LINNET_F32, c, NODE(b, LN_OP_MAP, &build_add, "sum_b", LINNET_F32, c, step));
+    return build_model(b, NULL);
+}
+
+typedef struct worker {
+    linnet_session *session;
+    int wrong, failed;
+} worker;
+
+static void *count(void *argument) {
+    worker *w = argument;
+    for (int i = 0; i < RUNS; ++i) {
+        if (linnet_run(w->session, NULL) != LINNET_OK) ++w->failed;
+        const float *y = linnet_session_output(w->session, 0);
+        if (y[0] != y[SIZE - 1]) ++w->wrong;
+    }
+    return NULL;
+}
+
+typedef struct reader {
+    linnet_store *store;
+    int wrong;
+} reader;
+
+static void *watch(void *argument) {
+    reader *r = argument;
+    float values[SIZE], last = 0;
+    for (int i = 0; i < RUNS; ++i) {
+        if (linnet_store_read(r->store, "b", values, sizeof values, NULL) != LINNET_OK) ++r->wrong;
+        for (int k = 1; k < SIZE; ++k)
+            if (values[k] != values[0]) ++r->wrong;
+        if (values[0] < last) ++r->wrong;
+        last = values[0];
+    }
+    return NULL;
+}
+
+int main(void) {
+    builder b;
+    linnet_model *model = counter(&b);
+    linnet_store *store = NULL;
+    linnet_plan *plan = NULL;
+    linnet_error error;
+    CHECK_INT(linnet_store_create(model, NULL, &store, &error), LINNET_OK);
+    CHECK_INT(linnet_plan_create(model, NULL, &plan, &error), LINNET_OK);
+    worker workers[2] = {{0}};
+    reader watcher = {.store = store};
+    pthread_t threads[3];
+    for (int i = 0; i < 2; ++i) CHECK_INT(linnet_session_create(plan, store, NULL, &workers[i].session, &error), LINNET_OK);
+    for (int i = 0; i < 2; ++i) CHECK_INT(pthread_create(&threads[i], NULL, count, &workers[i]), 0);
+    CHECK_INT(pthread_create(&threads[2], NULL, watch, &watcher), 0);
+    for (int i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 2; ++i) CHECK(workers[i].wrong == 0 && workers[i].failed == 0);
+    CHECK_INT(watcher.wrong, 0);
+    float end[SIZE];
+    CHECK_INT(linnet_store_read(store, "a", end, sizeof end, &error), LINNET_OK);
+    CHECK(end[0] == 2 * RUNS && end[SIZE - 1] == 2 * RUNS); /* no update was lost */
+    for (int i = 0; i < 2; ++i) linnet_session_free(workers[i].session);
+    linnet_plan_free(plan);
+    linnet_store_free(store);
+    linnet_model_free(model);
+    return check_end("test_shared_store");
+}
