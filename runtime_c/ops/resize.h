@@ -29,8 +29,9 @@ bool ln_resize_known(const ln_call *call);
 unsigned ln_resize_active(const ln_call *call);
 linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables);
 
-/* A call as the SIMD kernels see it: one axis of stride 1 (`inner`), the others in order. When inner is not resized,
- * vectors run along it (channels kernel); when it is, rows are interpolated along it first (rows kernel). */
+/* A call as the SIMD kernels see it. Rows kernel: the last resized axis (`inner`) steps over groups of `width` contiguous
+ * elements that are not resized (all channels of a pixel, or 1); rows are interpolated along it first, then combined.
+ * Channels kernel, for what is left: `inner` has stride 1 and is not resized, vectors run along it. */
 typedef struct ln_resize_outer {
     int64_t out, x_stride, y_stride;
     int slot; /* of the resized axes, or -1: copied through */
@@ -39,6 +40,7 @@ typedef struct ln_resize_outer {
 typedef struct ln_resize_plan {
     ln_resize_tables tables;
     int inner, n_outer;
+    int64_t width; /* rows kernel */
     ln_resize_outer outer[LN_MAX_RANK];
     ln_resize_axis slot[3]; /* resized outer axes, right-aligned; filled up in front with one tap of weight 1 */
 } ln_resize_plan;

@@ -10,6 +10,26 @@ static int inner_axis(const ln_tensor *x, const ln_tensor *y) {
     return -1;
 }
 
+/* The axis that the rows kernel interpolates along: the last resized one, when what lies below it is contiguous and not
+ * resized. width: elements below it. -1: none. */
+static int row_axis(const ln_call *call, unsigned active, int64_t *width) {
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    int axis = -1, channel = inner_axis(x, y);
+    for (int i = 0; i < x->rank; i++)
+        axis = active >> i & 1 ? i : axis;
+    if (axis < 0)
+        return -1;
+    *width = 1;
+    if (channel >= 0 && channel != axis) {
+        if (active >> channel & 1)
+            return -1;
+        *width = x->dims[channel];
+    }
+    bool steps = (x->dims[axis] == 1 || x->strides[axis] == *width) && (y->dims[axis] == 1 || y->strides[axis] == *width);
+    /* Rows that would not stay in a core's cache are better done pixel by pixel. */
+    return steps && *width * ln_max(x->dims[axis], y->dims[axis]) <= 65536 ? axis : -1;
+}
+
 static bool supports(const ln_call *call, bool rows) {
     const ln_resize_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
@@ -19,9 +39,10 @@ static bool supports(const ln_call *call, bool rows) {
     if (call->epilogue != NULL || !type_ok || dtype != y->dtype || !ln_resize_known(call) ||
         a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE)
         return false;
-    int inner = inner_axis(x, y), others = 0;
     unsigned active = ln_resize_active(call);
-    if (inner < 0 || (active >> inner & 1) != rows)
+    int64_t width;
+    int inner = rows ? row_axis(call, active, &width) : inner_axis(x, y), others = 0;
+    if (inner < 0 || (!rows && (active >> inner & 1)))
         return false;
     for (int i = 0; i < x->rank; i++)
         others += i != inner && (active >> i & 1);
@@ -32,7 +53,7 @@ bool ln_resize_channels_supports(const ln_call *call) { return supports(call, fa
 
 bool ln_resize_rows_supports(const ln_call *call) { return supports(call, true); }
 
-static linnet_status configure(ln_call *call, ln_resize_plan **out) {
+static linnet_status configure(ln_call *call, bool rows, ln_resize_plan **out) {
     static const int32_t no_index[1] = {0};
     static const float no_weight[1] = {1};
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
@@ -42,15 +63,19 @@ static linnet_status configure(ln_call *call, ln_resize_plan **out) {
     linnet_status status = ln_resize_prepare(call, &p->tables);
     if (status != LINNET_OK)
         return status;
-    p->inner = inner_axis(x, y);
+    int skip = p->inner = inner_axis(x, y); /* the axes that are not outer */
+    if (rows) {
+        p->inner = row_axis(call, ln_resize_active(call), &p->width);
+        skip = skip < 0 ? p->inner : skip;
+    }
     int slots = 0;
     for (int i = 0; i < x->rank; i++)
-        slots += i != p->inner && p->tables.axis[i].taps > 0;
+        slots += i != p->inner && i != skip && p->tables.axis[i].taps > 0;
     int slot = 3 - slots;
     for (int i = 0; i < slot; i++)
         p->slot[i] = (ln_resize_axis){.in = 1, .out = 1, .taps = 1, .index = no_index, .weight = no_weight};
     for (int i = 0; i < x->rank; i++) {
-        if (i == p->inner)
+        if (i == p->inner || i == skip)
             continue;
         bool active = p->tables.axis[i].taps > 0;
         p->outer[p->n_outer++] = (ln_resize_outer){y->dims[i], x->strides[i], y->strides[i], active ? slot : -1};
@@ -64,22 +89,22 @@ static linnet_status configure(ln_call *call, ln_resize_plan **out) {
 /* A work item is a line along the last outer axis. */
 linnet_status ln_resize_channels_configure(ln_call *call) {
     ln_resize_plan *p;
-    linnet_status status = configure(call, &p);
+    linnet_status status = configure(call, false, &p);
     for (int i = 0; i + 1 < (status == LINNET_OK ? p->n_outer : 0); i++)
         call->work[0] *= p->outer[i].out;
     return status;
 }
 
-/* A work item is one output row. A thread keeps the f32 input row, and the interpolated rows that it needs. */
+/* A work item is one output row. A thread keeps the f32 input row, the interpolated rows that it needs, and the sum. */
 linnet_status ln_resize_rows_configure(ln_call *call) {
     ln_resize_plan *p;
-    linnet_status status = configure(call, &p);
+    linnet_status status = configure(call, true, &p);
     if (status != LINNET_OK)
         return status;
     for (int i = 0; i < p->n_outer; i++)
         call->work[0] *= p->outer[i].out;
     const ln_resize_axis *axis = &p->tables.axis[p->inner];
-    call->scratch_thread = (size_t)p->slot[2].taps * (sizeof(int64_t) + sizeof(float *)) +
-                           (size_t)(axis->in + p->slot[2].taps * axis->out) * sizeof(float);
+    call->scratch_thread = (size_t)p->slot[2].taps * (sizeof(int64_t) + sizeof(float *)) + (size_t)axis->taps * sizeof(float *) +
+                           (size_t)((axis->in + (p->slot[2].taps + 1) * axis->out) * p->width) * sizeof(float);
     return LINNET_OK;
 }

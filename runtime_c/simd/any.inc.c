@@ -82,10 +82,21 @@ static void any_narrow(int dtype, const float *x, int64_t n, void *p, int64_t at
     }
     for (; dtype == LINNET_F16 && i + VF_WIDTH <= n; i += VF_WIDTH)
         vf_store_f16((uint16_t *)p + at + i, vf_load(x + i));
+    for (; dtype == LINNET_I8 && i + VF_WIDTH <= n; i += VF_WIDTH)
+        vi_store_i8((int8_t *)p + at + i, vi_from_vf(vf_load(x + i)));
     for (; i < n; i += VF_WIDTH) {
         int count = (int)ln_min(VF_WIDTH, n - i);
         any_store_other(dtype, p, at + i, count, count == VF_WIDTH ? vf_load(x + i) : vf_load_partial(x + i, count));
     }
+}
+
+/* `rows` lines without gaps to lines `stride` elements apart. */
+static void any_narrow_rows(int dtype, const float *x, int64_t rows, int64_t n, void *p, int64_t stride) {
+    if (stride == n)
+        any_narrow(dtype, x, rows * n, p, 0);
+    else
+        for (int64_t i = 0; i < rows; i++)
+            any_narrow(dtype, x + i * n, n, p, i * stride);
 }
 
 #endif

@@ -48,18 +48,20 @@ static void transpose_widen(const ln_call *call, const ln_transpose_plan *p, con
     int64_t iy = row % w->in[1], iz = row / w->in[1] % w->in[0], n = row / w->in[1] / w->in[0];
     int64_t from = n * p->x_stored.n + iz * p->x_stored.s[0] + iy * p->x_stored.s[1];
     float *to = (float *)(uintptr_t)ln_transpose_input(call, b) + row * p->x.s[1];
-    for (int64_t ix = 0; ix < w->in[2]; ix++, from += p->x_stored.s[2], to += w->in_channels) {
-        any_widen(dtype, b->inputs[0], from, w->in_channels, to);
-        if (!p->integer)
-            continue;
-        vi zero = vi_set1(p->requant.x_zero);
-        int64_t c = 0;
-        for (; c + VF_WIDTH <= w->in_channels; c += VF_WIDTH)
-            vi_store((int32_t *)(void *)(to + c), vi_sub(vi_from_vf(vf_load(to + c)), zero));
-        if (c < w->in_channels) {
-            int rest = (int)(w->in_channels - c);
-            vi_store_partial((int32_t *)(void *)(to + c), rest, vi_sub(vi_from_vf(vf_load_partial(to + c, rest)), zero));
-        }
+    int64_t count = w->in[2] * w->in_channels, i = 0;
+    if (p->x_stored.s[2] == w->in_channels)
+        any_widen(dtype, b->inputs[0], from, count, to);
+    else
+        for (int64_t ix = 0; ix < w->in[2]; ix++)
+            any_widen(dtype, b->inputs[0], from + ix * p->x_stored.s[2], w->in_channels, to + ix * w->in_channels);
+    if (!p->integer)
+        return;
+    vi zero = vi_set1(p->requant.x_zero);
+    for (; i + VF_WIDTH <= count; i += VF_WIDTH)
+        vi_store((int32_t *)(void *)(to + i), vi_sub(vi_from_vf(vf_load(to + i)), zero));
+    if (i < count) {
+        int rest = (int)(count - i);
+        vi_store_partial((int32_t *)(void *)(to + i), rest, vi_sub(vi_from_vf(vf_load_partial(to + i, rest)), zero));
     }
 }
 
@@ -138,13 +140,10 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
         char *y = (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1]) * size;
         void *out = p->direct ? (void *)y : (void *)scratch;
         transpose_row(p, x, ln_transpose_weights(call, b), oz, oy, out, p->direct ? p->y.s[2] : channels, taps);
-        for (int64_t ox = 0; ox < w->out[2] && !p->direct; ox++) {
-            void *row = scratch + ox * channels * 4;
-            if (p->integer)
-                requant_row(&p->requant, 0, row, channels, y + ox * p->y.s[2] * size);
-            else
-                any_narrow(call->outputs[0].dtype, row, channels, y, ox * p->y.s[2]);
-        }
+        for (int64_t ox = 0; ox < w->out[2] && p->integer; ox++)
+            requant_row(&p->requant, 0, (int32_t *)(void *)scratch + ox * channels, channels, y + ox * p->y.s[2] * size);
+        if (!p->integer && !p->direct)
+            any_narrow_rows(call->outputs[0].dtype, (float *)(void *)scratch, w->out[2], channels, y, p->y.s[2]);
     }
     return LINNET_OK;
 }

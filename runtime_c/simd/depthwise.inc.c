@@ -182,8 +182,7 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
         if (d->integer)
             dw_requant(call, d, &parts, scratch, y);
         else if (!d->direct && call->epilogue == NULL)
-            for (int64_t ox = 0; ox < w->out[2]; ox++) /* f16, bf16 */
-                any_narrow(call->outputs[0].dtype, (float *)scratch + ox * d->channels, d->channels, y, ox * d->y.s[2]);
+            any_narrow_rows(call->outputs[0].dtype, scratch, w->out[2], d->channels, y, d->y.s[2]);
         if (d->apply)
             ln_epilogue_apply(call, b, item * w->out[2], w->out[2], 0, d->channels, out, out_pixel);
     }

@@ -95,37 +95,51 @@ static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *
     return LINNET_OK;
 }
 
-/* Interpolates along a row: out[o] = sum of weight * x[index], taps in order. */
+/* Interpolates along a row of single elements: out[o] = sum of weight * x[index], taps in order. */
 static void resize_row(const ln_resize_axis *axis, const float *x, float *out) {
     const int32_t *index = axis->index;
     const float *weight = axis->weight;
-    if (axis->taps == 1) {
-        for (int64_t o = 0; o < axis->out; o++)
-            out[o] = weight[o] * x[index[o]];
-    } else if (axis->taps == 2) {
+    if (axis->taps == 2) {
         for (int64_t o = 0; o < axis->out; o++)
             out[o] = weight[2 * o] * x[index[2 * o]] + weight[2 * o + 1] * x[index[2 * o + 1]];
-    } else {
-        for (int64_t o = 0; o < axis->out; o++, index += axis->taps, weight += axis->taps) {
-            float sum = weight[0] * x[index[0]];
-            for (int k = 1; k < axis->taps; k++)
-                sum += weight[k] * x[index[k]];
-            out[o] = sum;
-        }
+        return;
+    }
+    for (int64_t o = 0; o < axis->out; o++, index += axis->taps, weight += axis->taps) {
+        float sum = weight[0] * x[index[0]];
+        for (int k = 1; k < axis->taps; k++)
+            sum += weight[k] * x[index[k]];
+        out[o] = sum;
     }
 }
 
-/* The weighted sum of interpolated rows. */
-static LN_ALWAYS_INLINE void resize_sum_rows(const bool single, int dtype, const float *const *rows, const float *weight, int taps, int64_t n,
-                                             void *y, int64_t to) {
+/* sum of weight[k] * rows[k][i], taps in order: between rows, and along a row between its groups. */
+static LN_ALWAYS_INLINE void resize_combine(const float *const *rows, const float *weight, const int taps, int64_t n,
+                                            float *out) {
     for (int64_t i = 0; i < n; i += VF_WIDTH) {
         int count = (int)ln_min(VF_WIDTH, n - i);
-        vf sum = vf_zero();
-        for (int k = 0; k < taps; k++) {
-            vf v = vf_mul(vf_set1(weight[k]), count == VF_WIDTH ? vf_load(rows[k] + i) : vf_load_partial(rows[k] + i, count));
-            sum = k == 0 ? v : vf_add(sum, v);
-        }
-        any_store(single, dtype, y, to + i, count, sum);
+        vf sum = vf_mul(vf_set1(weight[0]), any_load(true, LINNET_F32, rows[0], i, count));
+        for (int k = 1; k < taps; k++)
+            sum = vf_add(sum, vf_mul(vf_set1(weight[k]), any_load(true, LINNET_F32, rows[k], i, count)));
+        any_store(true, LINNET_F32, out, i, count, sum);
+    }
+}
+
+static void resize_weighted_sum(const float *const *rows, const float *weight, int taps, int64_t n, float *out) {
+    if (taps == 2)
+        resize_combine(rows, weight, 2, n, out);
+    else
+        resize_combine(rows, weight, taps, n, out);
+}
+
+/* Interpolates along a row of groups; `rows` has room for the taps. */
+static void resize_groups(const ln_resize_axis *axis, const float *x, int64_t width, const float **rows, float *out) {
+    for (int64_t o = 0; o < axis->out; o++) {
+        for (int k = 0; k < axis->taps; k++)
+            rows[k] = x + axis->index[o * axis->taps + k] * width;
+        if (axis->taps == 1)
+            memcpy(out + o * width, rows[0], (size_t)width * sizeof *out); /* nearest: weight 1 */
+        else
+            resize_weighted_sum(rows, axis->weight + o * axis->taps, axis->taps, width, out + o * width);
     }
 }
 
@@ -135,11 +149,12 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
     const ln_resize_plan *p = call->state;
     const ln_resize_axis *axis = &p->tables.axis[p->inner];
     int dtype = call->inputs[0].dtype, taps = p->slot[2].taps;
+    int64_t length = axis->out * p->width;
     /* Interpolated rows are kept: the next output row needs most of them again. Neighbouring taps are consecutive input
      * rows, so row number modulo taps is a free place. */
     int64_t *held = (int64_t *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
-    const float **rows = (const float **)(void *)(held + taps);
-    float *line = (float *)(void *)(rows + taps), *cache = line + axis->in;
+    const float **rows = (const float **)(void *)(held + taps), **groups = rows + taps;
+    float *line = (float *)(void *)(groups + axis->taps), *sum = line + axis->in * p->width, *cache = sum + length;
     for (int i = 0; i < taps; i++)
         held[i] = INT64_MIN;
     for (int64_t item = begin; item < end; item++) {
@@ -149,18 +164,27 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
         for (int k = 0; k < taps; k++) {
             int slot = t.index[2][k] % taps;
             int64_t at = in + t.index[2][k] * t.stride[2];
-            float *row = cache + slot * axis->out;
+            float *row = cache + slot * length;
             if (held[slot] != at) {
-                any_widen(dtype, b->inputs[0], at, axis->in, line);
-                resize_row(axis, line, row);
+                const float *x = (const float *)b->inputs[0] + at;
+                if (dtype != LINNET_F32) {
+                    any_widen(dtype, b->inputs[0], at, axis->in * p->width, line);
+                    x = line;
+                }
+                if (p->width == 1)
+                    resize_row(axis, x, row);
+                else
+                    resize_groups(axis, x, p->width, groups, row);
                 held[slot] = at;
             }
             rows[k] = row;
         }
-        if (dtype == LINNET_F32)
-            resize_sum_rows(true, dtype, rows, t.weight[2], taps, axis->out, b->outputs[0], out);
-        else
-            resize_sum_rows(false, dtype, rows, t.weight[2], taps, axis->out, b->outputs[0], out);
+        if (dtype == LINNET_F32) {
+            resize_weighted_sum(rows, t.weight[2], taps, length, (float *)b->outputs[0] + out);
+        } else {
+            resize_weighted_sum(rows, t.weight[2], taps, length, sum);
+            any_narrow(dtype, sum, length, b->outputs[0], out);
+        }
     }
     return LINNET_OK;
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes requant_vectors.h: accumulators and their stored values, by a model of the three modes that shares no code.
+"""Writes requant_vectors.h: sums and their stored values, by a model of the three modes that shares no code.
 
-The model follows docs/numerics.md with Python's unbounded integers and exact fractions; f32 steps are rounded by `f32`.
+The model follows docs/numerics.md with unbounded integers and exact fractions; f32 steps are rounded by `f32`.
 Run `python3 tests/c/requant_vectors.py > tests/c/requant_vectors.h`.
 """
 
@@ -90,7 +90,7 @@ def requantize(
 
 
 def round_half_up_or_away(value: Fraction) -> int:
-    """gemmlowp's doubling high multiply: nearest; ties go up when positive and, as it truncates, up when negative too."""
+    """gemmlowp's doubling high multiply: nearest, ties up (when negative too, as it truncates)."""
     return math.floor(value + Fraction(1, 2))
 
 
