@@ -175,6 +175,7 @@ linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
                 q->inputs[at] = -2;
             } else if (v->operand == e->tile_input) {
                 q->kinds[at] = TILE;
+                q->inputs[at] = -2;
             } else {
                 q->kinds[at] = (uint8_t)kind_of(&inputs[v->operand], call->inner);
                 q->inputs[at] = (int16_t)(call->n_inputs + e->operand[v->operand]);

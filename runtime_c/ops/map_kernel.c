@@ -104,8 +104,8 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
         default: break;
         }
     }
-    /* A look-up takes a cycle or so per element; a strip does 8 or more simple steps in that time on AVX2. */
-    int worth = isa <= 1 ? 3 : 8;
+    /* A look-up takes about a cycle per element, and wider vectors do more steps in that time. */
+    int worth = isa <= 1 ? 3 : isa == 2 ? 5 : 6;
     if (input < 0 || output < 0 || total < worth || p->count < 512)
         return LINNET_OK;
     const ln_map_view *x = &p->views[input], *y = &p->views[output];
