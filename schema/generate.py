@@ -120,7 +120,13 @@ def default_of(attribute: dict[str, Any]) -> Any:
 
 
 def attributes_fbs(ops: list[Op]) -> str:
-    lines = [f"// {NOTE}", "// One table of attributes per op; the union's numbers are the op ids.", "", "namespace linnet.fb;", ""]
+    lines = [
+        f"// {NOTE}",
+        "// One table of attributes per op; the union's numbers are the op ids.",
+        "",
+        "namespace linnet.fb;",
+        "",
+    ]
     for op in ops:
         lines.append(f"table {op.camel}Attributes {{")
         for a in op.attributes:
@@ -141,7 +147,13 @@ def attributes_fbs(ops: list[Op]) -> str:
 
 
 def c_header(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
-    out = [f"/* {NOTE} */", "/* Ids, attributes and map opcodes of every op. */", "#ifndef LN_OP_TABLE_H", "#define LN_OP_TABLE_H", ""]
+    out = [
+        f"/* {NOTE} */",
+        "/* Ids, attributes and map opcodes of every op. */",
+        "#ifndef LN_OP_TABLE_H",
+        "#define LN_OP_TABLE_H",
+        "",
+    ]
     out += ['#include "core/op.h"', "", "enum ln_op_id {"]
     out += [f"    LN_OP_{op.name.upper()} = {op.id}," for op in ops]
     out += [f"    LN_OP_LIMIT = {max(op.id for op in ops) + 1}", "};", ""]
@@ -149,7 +161,9 @@ def c_header(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         for a in op.attributes:
             if a["type"] == "enum":
                 out.append(f"enum ln_{op.name}_{a['name']} {{")
-                out += [f"    LN_{op.name.upper()}_{a['name'].upper()}_{n.upper()} = {v}," for n, v in a["values"].items()]
+                out += [
+                    f"    LN_{op.name.upper()}_{a['name'].upper()}_{n.upper()} = {v}," for n, v in a["values"].items()
+                ]
                 out += ["};", ""]
         if op.attributes:
             out.append(f"typedef struct ln_{op.name}_attributes {{")
@@ -160,14 +174,25 @@ def c_header(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out.append("enum ln_map_opcode {")
     out += [f"    LN_MAP_{name.upper()} = {row['id']}," for name, row in opcodes.items()]
     out += [f"    LN_MAP_LIMIT = {max(row['id'] for row in opcodes.values()) + 1}", "};", ""]
-    out += ["extern const ln_op ln_ops[LN_OP_LIMIT];", "extern const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT];", ""]
+    out += [
+        "extern const ln_op ln_ops[LN_OP_LIMIT];",
+        "extern const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT];",
+        "",
+    ]
     out += [f"linnet_status ln_infer_{op.name}(const ln_infer *infer);" for op in ops]
     out += ["", "#endif", ""]
     return "\n".join(out)
 
 
 def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
-    out = [f"/* {NOTE} */", "/* The op table: one row per op, one descriptor per attribute. */", '#include "generated/op_table.h"', "", "#include <stddef.h>", ""]
+    out = [
+        f"/* {NOTE} */",
+        "/* The op table: one row per op, one descriptor per attribute. */",
+        '#include "generated/op_table.h"',
+        "",
+        "#include <stddef.h>",
+        "",
+    ]
     for op in ops:
         if not op.attributes:
             continue
@@ -197,7 +222,11 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         o0, o1 = op.arity(op.outputs)
         flags = [f"LN_OP_{flag.upper()}" for flag in ("in_place", "epilogue", "data_dependent") if getattr(op, flag)]
         mask = sum(1 << dtype_names.index(d) for d in op.dtypes)
-        attributes = f"{op.name}_attributes, {len(op.attributes)}, sizeof(ln_{op.name}_attributes)" if op.attributes else "NULL, 0, 0"
+        attributes = (
+            f"{op.name}_attributes, {len(op.attributes)}, sizeof(ln_{op.name}_attributes)"
+            if op.attributes
+            else "NULL, 0, 0"
+        )
         out.append(
             f'    [LN_OP_{op.name.upper()}] = {{"{op.name}", LN_OP_{op.name.upper()}, {i0}, {i1}, {o0}, {o1}, '
             f"{' | '.join(flags) or '0'}, LN_PREFER_{op.layout.upper()}, 0x{mask:x}u,\n        {attributes}, ln_infer_{op.name}}},"
@@ -211,7 +240,14 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
 
 
 def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
-    out = [f'"""The op table as data ({NOTE})."""', "", "from __future__ import annotations", "", "from typing import Any, Final", ""]
+    out = [
+        f'"""The op table as data ({NOTE})."""',
+        "",
+        "from __future__ import annotations",
+        "",
+        "from typing import Any, Final",
+        "",
+    ]
     out.append("# op: id, inputs, outputs, attributes {name: (slot, type, default, enum values)}, dtypes, gradient")
     out.append("OPS: Final[dict[str, dict[str, Any]]] = {")
     for op in ops:
@@ -220,16 +256,25 @@ def python_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         out.append(f"        'inputs': {op.inputs!r},")
         out.append(f"        'outputs': {op.outputs!r},")
         out.append(f"        'dtypes': {op.dtypes!r},")
-        out.append(f"        'in_place': {op.in_place}, 'epilogue': {op.epilogue}, 'data_dependent': {op.data_dependent},")
+        out.append(
+            f"        'in_place': {op.in_place}, 'epilogue': {op.epilogue}, 'data_dependent': {op.data_dependent},"
+        )
         out.append(f"        'layout': {op.layout!r},")
         out.append(f"        'gradient': {op.gradient!r},")
         out.append("        'attributes': {")
         for a in op.attributes:
-            out.append(f"            {a['name']!r}: ({a['id']}, {a['type']!r}, {default_of(a)!r}, {a.get('values')!r}),")
+            out.append(
+                f"            {a['name']!r}: ({a['id']}, {a['type']!r}, {default_of(a)!r}, {a.get('values')!r}),"
+            )
         out += ["        },", "    },"]
     out += ["}", "", "# opcode: (id, arity, types)", "OPCODES: Final[dict[str, tuple[int, int, str]]] = {"]
     out += [f"    {name!r}: ({row['id']}, {row['arity']}, {row.get('types', '*')!r})," for name, row in opcodes.items()]
-    out += ["}", "", "# opcode: derivative with respect to each operand, in terms of a, b, c and y; absent: none", "DERIVATIVES: Final[dict[str, list[str]]] = {"]
+    out += [
+        "}",
+        "",
+        "# opcode: derivative with respect to each operand, in terms of a, b, c and y; absent: none",
+        "DERIVATIVES: Final[dict[str, list[str]]] = {",
+    ]
     out += [f"    {name!r}: {row['derivative']!r}," for name, row in opcodes.items() if "derivative" in row]
     out += ["}", ""]
     return "\n".join(out)
@@ -256,7 +301,7 @@ def python_builders(ops: list[Op]) -> str:
         keyword = [f"{a['name']}: {ATTRIBUTE_TYPES[a['type']][3]} = {default_of(a)!r}" for a in op.attributes]
         several = variadic_out or len(op.outputs) > 1
         least = op.arity(op.outputs)[0]
-        if several and least != len(op.outputs) or variadic_out:
+        if (several and least != len(op.outputs)) or variadic_out:
             keyword.append(f"outputs: int = {least}")  # optional outputs are made when asked for
         keyword += ["name: str = ''", "function: Function | None = None"]
         function = op.name + "_" if op.name in ("if", "while", "map", "range") else op.name
@@ -266,7 +311,9 @@ def python_builders(ops: list[Op]) -> str:
         out.append(f'    """{op.doc}"""')
         attributes = ", ".join(f'"{a["name"]}": {a["name"]}' for a in op.attributes)
         count = "outputs" if "outputs: int" in " ".join(keyword) else str(len(op.outputs))
-        out.append(f'    result = emit("{op.name}", [{", ".join(operands)}], {{{attributes}}}, {count}, name, function)')
+        out.append(
+            f'    result = emit("{op.name}", [{", ".join(operands)}], {{{attributes}}}, {count}, name, function)'
+        )
         out += [f"    return {'result' if several else 'result[0]'}", "", ""]
     return "\n".join(out[:-1])
 
@@ -276,11 +323,15 @@ def ops_page(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out += ["| id | op | inputs | outputs | dtypes | gradient |", "|---|---|---|---|---|---|"]
 
     def names(which: list[dict[str, Any]]) -> str:
-        return ", ".join(o["name"] + ("..." if o.get("variadic") else "") + ("?" if o.get("optional") else "") for o in which)
+        return ", ".join(
+            o["name"] + ("..." if o.get("variadic") else "") + ("?" if o.get("optional") else "") for o in which
+        )
 
     for op in ops:
         dtypes = "all" if len(op.dtypes) == 13 else " ".join(op.dtypes)
-        out.append(f"| {op.id} | [{op.name}](#{op.name}) | {names(op.inputs)} | {names(op.outputs)} | {dtypes} | {op.gradient} |")
+        out.append(
+            f"| {op.id} | [{op.name}](#{op.name}) | {names(op.inputs)} | {names(op.outputs)} | {dtypes} | {op.gradient} |"
+        )
     for op in ops:
         out += ["", f"## {op.name}", "", op.doc, ""]
         if op.attributes:
@@ -291,7 +342,11 @@ def ops_page(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out += ["", "## Map opcodes", "", "| id | opcode | operands | types | derivative | |", "|---|---|---|---|---|---|"]
     for name, row in opcodes.items():
         derivative = "; ".join(row.get("derivative", ["none"]))
-        out.append(f"| {row['id']} | {name} | {row['arity']} | {row.get('types', '*')} | {derivative} | {row.get('doc', '')} |".replace("*", "\\*"))
+        out.append(
+            f"| {row['id']} | {name} | {row['arity']} | {row.get('types', '*')} | {derivative} | {row.get('doc', '')} |".replace(
+                "*", "\\*"
+            )
+        )
     out.append("")
     return "\n".join(out)
 
@@ -309,7 +364,9 @@ def flatbuffer_python(attributes: str) -> dict[str, str]:
             raise SystemExit("schema/generate.py needs flatc: apt-get install flatbuffers-compiler") from None
         made = sorted((work / "linnet" / "fb").glob("*.py"))
         return {
-            f"pyruntime/linnet/_generated/fb/{path.name}": path.read_text().replace("from linnet.fb.", "from linnet._generated.fb.")
+            f"pyruntime/linnet/_generated/fb/{path.name}": path.read_text().replace(
+                "from linnet.fb.", "from linnet._generated.fb."
+            )
             for path in made
         }
 
@@ -318,7 +375,7 @@ def c_declarations() -> str:
     """What linnet.h and linnet_ext.h declare, as cffi's parser wants it: no directives, no macros."""
     text = "".join((ROOT / "runtime_c" / "include" / name).read_text() for name in ("linnet.h", "linnet_ext.h"))
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
-    text = re.sub(r'^#ifdef __cplusplus\n.*?^#endif\n', "", text, flags=re.S | re.M)
+    text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.S | re.M)
     text = re.sub(r"^#.*\n", "", text, flags=re.M).replace("LINNET_API ", "").replace("LINNET_MAX_RANK", "8")
     return re.sub(r"\n\s*\n+", "\n", text).strip() + "\n"
 
@@ -353,7 +410,9 @@ def generated_files() -> dict[str, str]:
     try:
         files["pyruntime/linnet/_generated/ffi.py"] = ffi_python()
     except ImportError:
-        print("cffi is missing: pyruntime/linnet/_generated/ffi.py is left as it is (pip install cffi)", file=sys.stderr)
+        print(
+            "cffi is missing: pyruntime/linnet/_generated/ffi.py is left as it is (pip install cffi)", file=sys.stderr
+        )
     return files
 
 

@@ -65,7 +65,9 @@ def network() -> linnet.Graph:
     return linnet.from_onnx(small_network())
 
 
-@pytest.mark.parametrize(("low", "high"), [(-1.0, 3.0), (0.0, 6.0), (-2.0, -0.5), (0.5, 2.0), (0.0, 0.0), (-1e-9, 1e-9)])
+@pytest.mark.parametrize(
+    ("low", "high"), [(-1.0, 3.0), (0.0, 6.0), (-2.0, -0.5), (0.5, 2.0), (0.0, 0.0), (-1e-9, 1e-9)]
+)
 def test_activation_parameters_represent_zero_and_both_ends(low: float, high: float) -> None:
     found = activation_parameters(Range(low, high), "i8")
     scale, zero = float(found.scale[0]), int(found.zero[0])
@@ -77,11 +79,16 @@ def test_activation_parameters_represent_zero_and_both_ends(low: float, high: fl
 
 
 def test_weight_parameters_are_symmetric_per_channel() -> None:
-    weights = RNG.standard_normal((4, 3, 2, 2)).astype(np.float32) * np.array([1, 10, 0.1, 0], np.float32)[:, None, None, None]
+    weights = (
+        RNG.standard_normal((4, 3, 2, 2)).astype(np.float32)
+        * np.array([1, 10, 0.1, 0], np.float32)[:, None, None, None]
+    )
     stored, parameters = weight_parameters(weights, 0)
     assert stored.dtype == np.int8 and parameters.scale.shape == (4,) and not parameters.zero.any()
     back = stored * parameters.scale[:, None, None, None]
-    assert np.abs(back - weights).max(axis=(1, 2, 3)) == pytest.approx(np.zeros(4), abs=float(parameters.scale.max()) / 2)
+    assert np.abs(back - weights).max(axis=(1, 2, 3)) == pytest.approx(
+        np.zeros(4), abs=float(parameters.scale.max()) / 2
+    )
     assert np.abs(stored).reshape(4, -1).max(axis=1).tolist() == [127, 127, 127, 0]
 
 
@@ -106,7 +113,9 @@ def test_what_becomes_integer(network: linnet.Graph) -> None:
     pool = next(n for n in nodes if n.op == "pool")
     assert pool.inputs[0] is not None and pool.inputs[0].dtype == pool.outputs[0].dtype == "i8"
     concat = next(n for n in nodes if n.op == "copy" and n.attributes.get("kind") == "concat")
-    scales = {float(t.quantization.scale[0]) for t in [*concat.inputs, *concat.outputs] if t is not None and t.quantization}
+    scales = {
+        float(t.quantization.scale[0]) for t in [*concat.inputs, *concat.outputs] if t is not None and t.quantization
+    }
     assert len(scales) == 1, "concat moves integers only between tensors of one scale"
 
 
@@ -114,7 +123,8 @@ def two_convolutions(middle: str) -> linnet.Graph:
     """conv, an activation, conv."""
     rng = np.random.default_rng(5)
     weights = [
-        numpy_helper.from_array((rng.standard_normal((3, 3, 3, 3)) / 5).astype(np.float32), name) for name in ("w1", "w2")
+        numpy_helper.from_array((rng.standard_normal((3, 3, 3, 3)) / 5).astype(np.float32), name)
+        for name in ("w1", "w2")
     ]
     nodes = [
         helper.make_node("Conv", ["x", "w1"], ["c1"], "c1"),
@@ -127,7 +137,9 @@ def two_convolutions(middle: str) -> linnet.Graph:
     return linnet.from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
 
 
-@pytest.mark.parametrize(("middle", "dtype", "folded"), [("Relu", "i8", True), ("Relu", "i16", False), ("HardSwish", "i8", False)])
+@pytest.mark.parametrize(
+    ("middle", "dtype", "folded"), [("Relu", "i8", True), ("Relu", "i16", False), ("HardSwish", "i8", False)]
+)
 def test_relu_is_expressed_by_the_output_range(middle: str, dtype: str, folded: bool) -> None:
     """Folded into the integer output where saturation does the same; a symmetric i16 range cannot."""
     graph = two_convolutions(middle)

@@ -77,7 +77,11 @@ def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.
 
 
 def record_ranges(
-    graph: Graph, tensors: Sequence[Tensor], batches: Iterable[Feeds], progress: bool = False, threads: int | None = None
+    graph: Graph,
+    tensors: Sequence[Tensor],
+    batches: Iterable[Feeds],
+    progress: bool = False,
+    threads: int | None = None,
 ) -> dict[Tensor, Range]:
     """Runs the signature `infer` on each batch and returns the range of each tensor over all of them.
 

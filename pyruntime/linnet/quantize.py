@@ -58,7 +58,10 @@ def quantize(
         return graph
     if dtype not in ("f32", "f16", "i16", "i8"):
         raise UsageError(
-            what="unknown element type to quantize to", expected="f16, i16 or i8", got=str(dtype), hint="pass dtype='i8'"
+            what="unknown element type to quantize to",
+            expected="f16, i16 or i8",
+            got=str(dtype),
+            hint="pass dtype='i8'",
         )
     overrides = table if isinstance(table, Table) else Table.read(table) if table is not None else Table()
     quantizer = _Quantizer(graph, dtype, overrides)
@@ -169,9 +172,9 @@ class _Quantizer:
         for node in self.integer_nodes:
             y = node.outputs[0]
             users = self.consumers.get(y, [])
-            if len(users) == 1 and y not in self.outputs and self.modes[users[0]] == self.modes[node]:
-                if _clamp_limits(users[0]) is not None:
-                    table[node] = users[0]
+            alone = len(users) == 1 and y not in self.outputs and self.modes[users[0]] == self.modes[node]
+            if alone and _clamp_limits(users[0]) is not None:
+                table[node] = users[0]
         return table
 
     def _expressed_by_range(self, clamp: Node, dtype: str) -> bool:
@@ -194,11 +197,12 @@ class _Quantizer:
                 if kinds == {self.modes[node]}:
                     self.passing.add(node)
                     several = node.op == "copy" and node.attributes.get("kind") == "concat"
-                    for tensor in node.inputs if several else node.inputs[:1]:
-                        assert tensor is not None
-                        wanted.setdefault(tensor, self.modes[node])
+                    moved = node.inputs if several else node.inputs[:1]
+                    for source in moved:
+                        assert source is not None
+                        wanted.setdefault(source, self.modes[node])
                         for output in node.outputs:
-                            self._union(tensor, output)
+                            self._union(source, output)
         return wanted
 
     def _integer_operands(self, node: Node) -> list[Tensor]:
@@ -214,7 +218,7 @@ class _Quantizer:
         if node.op == "copy":
             first = node.inputs[0]
             if node.attributes.get("kind") == "pad":
-                return node.attributes.get("pad_mode", "constant") != "constant"
+                return str(node.attributes.get("pad_mode", "constant")) != "constant"
             if node.attributes.get("kind") == "concat":
                 return all(t is not None and t.data is None for t in node.inputs)
             return first is not None and first.data is None
@@ -323,7 +327,13 @@ class _Quantizer:
         return result[0]
 
     def _emit(
-        self, op: str, inputs: list[Tensor | None], attributes: dict[str, Any], old: list[Tensor], dtypes: list[str], name: str = ""
+        self,
+        op: str,
+        inputs: list[Tensor | None],
+        attributes: dict[str, Any],
+        old: list[Tensor],
+        dtypes: list[str],
+        name: str = "",
     ) -> list[Tensor]:
         parameters = [
             self._parameters(tensor, dtype) if dtype in _LIMITS and tensor.dtype == "f32" else tensor.quantization
@@ -416,7 +426,9 @@ class _Quantizer:
         for i, tensor in enumerate(node.inputs):
             moves = tensor is not None and tensor.dtype == "f32" and (i == 0 or node.attributes.get("kind") == "concat")
             inputs.append(None if tensor is None else self._get(tensor, dtype if moves else tensor.dtype))
-        self._keep(node, self._emit(node.op, inputs, node.attributes, node.outputs, [dtype] * len(node.outputs), node.name))
+        self._keep(
+            node, self._emit(node.op, inputs, node.attributes, node.outputs, [dtype] * len(node.outputs), node.name)
+        )
 
     def _emit_float(self, node: Node) -> None:
         """f32, or f16 storage: every float operand that is data goes to f16."""
@@ -499,7 +511,9 @@ def _clamp_limits(node: Node) -> tuple[float, float] | None:
                 return None
             low, high = clamped[value]
             limit = floats[program[other][2]]
-            clamped[index] = (max(low, limit), max(high, limit)) if name == "max" else (min(low, limit), min(high, limit))
+            clamped[index] = (
+                (max(low, limit), max(high, limit)) if name == "max" else (min(low, limit), min(high, limit))
+            )
         elif name != "const" or kind != 1:
             return None
     return None
