@@ -32,7 +32,6 @@ int64_t ln_count(const ln_tensor *t)
 
 bool ln_bytes(const ln_tensor *t, uint64_t *bytes)
 {
-    const uint64_t limit = (uint64_t)1 << 62;
     uint64_t total = ln_dtype_size(t->dtype);
     bool empty = false;
     *bytes = 0;
@@ -43,7 +42,7 @@ bool ln_bytes(const ln_tensor *t, uint64_t *bytes)
             return false;
         if (t->dims[i] == 0)
             empty = true;
-        else if (total > limit / (uint64_t)t->dims[i]) /* checked even when empty: strides are products too */
+        else if (total > LN_MOST_BYTES / (uint64_t)t->dims[i]) /* checked even when empty: strides are products too */
             return false;
         else
             total *= (uint64_t)t->dims[i];

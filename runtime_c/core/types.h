@@ -11,6 +11,7 @@
 
 #define LN_MAX_RANK LINNET_MAX_RANK
 #define LN_MAX_OPERANDS 32 /* inputs, or outputs, of one step including those of its epilogue; more only in copy and map */
+#define LN_MOST_BYTES ((uint64_t)1 << 46) /* of one tensor: leaves kernels room to multiply counts without overflow */
 #define LN_ALIGNMENT 64    /* of every buffer that a kernel sees, except user memory */
 
 /* Physical layout: which order the dimensions lie in memory. Strides carry the truth; this is its name. */
@@ -59,7 +60,7 @@ bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */
 
 /* Number of elements; -1 when a dimension is unknown. Verified models never overflow it (LINNET_TOO_LARGE at plan). */
 int64_t ln_count(const ln_tensor *t);
-/* count * element size; false on overflow of 2^62 bytes, or a negative or unknown dimension. */
+/* count * element size; false above LN_MOST_BYTES, or with a negative or unknown dimension. */
 bool ln_bytes(const ln_tensor *t, uint64_t *bytes);
 /* Sets layout and strides for the tensor's dims. Channels-last needs rank >= 3. */
 void ln_set_layout(ln_tensor *t, int layout);

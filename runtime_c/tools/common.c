@@ -199,26 +199,21 @@ static void put_small(unsigned char *to, int dtype, int steps)
     }
 }
 
-void tool_random(void *data, int dtype, size_t count, unsigned long long *state)
+void tool_random(void *data, const linnet_tensor_info *info, unsigned long long *state)
 {
-    size_t size = linnet_dtype_size(dtype);
+    int dtype = info->dtype;
+    size_t size = linnet_dtype_size(dtype), count = size ? info->bytes / size : 0;
     unsigned char *to = data;
     for (size_t i = 0; i < count; i++, to += size) {
         uint64_t r = next_random(state) >> 40;
         if (dtype <= LINNET_F64) {
             put_small(to, dtype, (int)(r & 255) - 128);
         } else {
-            /* Integers may be indices: small, except where they are quantized values of one byte. */
-            uint64_t value = dtype == LINNET_BOOL ? r & 1 : size == 1 ? r & 255 : r % 8;
+            /* Integers may be indices: 0 or 1, except where they are bytes or quantized values. */
+            uint64_t value = dtype == LINNET_BOOL ? r & 1 : size == 1 || (size == 2 && info->scale > 0) ? r : r & 1;
             memcpy(to, &value, size); /* little endian */
         }
     }
-}
-
-size_t tool_count(const linnet_tensor_info *info)
-{
-    size_t size = linnet_dtype_size(info->dtype);
-    return size ? info->bytes / size : 0;
 }
 
 const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size)

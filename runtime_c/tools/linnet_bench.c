@@ -87,7 +87,7 @@ static void fill(const bench *b, linnet_session *session)
     for (int i = 0; i < linnet_plan_input_count(b->plan); i++) {
         linnet_tensor_info info;
         linnet_plan_input(b->plan, i, &info);
-        tool_random(linnet_session_input(session, i), info.dtype, tool_count(&info), &state);
+        tool_random(linnet_session_input(session, i), &info, &state);
     }
 }
 
@@ -295,7 +295,7 @@ static void print_text(const bench *b)
     double kib = 1.0 / 1024, traced = 0;
     printf("%s: %s, %d thread%s, %s, %d steps\n", b->common.model, arithmetic_dtype(b), (int)m->threads,
            m->threads == 1 ? "" : "s", m->isa, (int)m->steps);
-    printf("steady  median %.3f ms, min %.3f, p95 %.3f (%d runs)\n", 1e3 * b->median, 1e3 * b->least, 1e3 * b->p95, b->runs);
+    printf("steady  median %.4g ms, min %.4g, p95 %.4g (%d runs)\n", 1e3 * b->median, 1e3 * b->least, 1e3 * b->p95, b->runs);
     printf("cold    %.3f ms: load %.3f, plan %.3f, session %.3f, first run %.3f\n", 1e3 * b->cold, 1e3 * b->load,
            1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->first);
     printf("memory  total %.1f KiB: activations %.1f (lower bound %.1f, naive %.1f), scratch %.1f, packed weights %.1f,\n"

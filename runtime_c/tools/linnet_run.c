@@ -145,7 +145,7 @@ static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *
             if (info.bytes)
                 memcpy(linnet_session_input(session, i), f->array.data, info.bytes);
         } else if (o->random) {
-            tool_random(linnet_session_input(session, i), info.dtype, tool_count(&info), &state);
+            tool_random(linnet_session_input(session, i), &info, &state);
         } else {
             char text[128];
             return tool_fail(o->common.tool, "input '%s' (%s) was not given; give --input %s=FILE.npy, or --random",
