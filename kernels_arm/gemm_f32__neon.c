@@ -141,4 +141,5 @@ SET(ln_gemm_f16__neon, LINNET_F16, full_f16, half_f16)
 SET(ln_gemm_bf16__neon, LINNET_BF16, full_bf16, half_bf16)
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon, &ln_gemm_f16__neon, &ln_gemm_bf16__neon};
 
-LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", LN_ISA_NEON, sets)
+LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon",
+                "conv_transpose_f32_igemm_8x8__neon", LN_ISA_NEON, sets)

@@ -46,4 +46,5 @@ SET(ln_gemm_f16__avx2, LINNET_F16, full_f16, half_f16)
 SET(ln_gemm_bf16__avx2, LINNET_BF16, full_bf16, half_bf16)
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__avx2, &ln_gemm_f16__avx2, &ln_gemm_bf16__avx2};
 
-LN_GEMM_KERNELS(f32__avx2, "matmul_f32_6x16__avx2", "conv_f32_igemm_6x16__avx2", LN_ISA_AVX2, sets)
+LN_GEMM_KERNELS(f32__avx2, "matmul_f32_6x16__avx2", "conv_f32_igemm_6x16__avx2",
+                "conv_transpose_f32_igemm_6x16__avx2", LN_ISA_AVX2, sets)

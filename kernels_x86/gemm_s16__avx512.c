@@ -37,4 +37,5 @@ const ln_gemm_set ln_gemm_i16__avx512 = {
     .row_sums = row_sums, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512, &ln_gemm_i16__avx512};
 
-LN_GEMM_KERNELS(int__avx512, "matmul_int_s16pairs_14x32__avx512", "conv_int_igemm_s16pairs_14x32__avx512", LN_ISA_AVX512, sets)
+LN_GEMM_KERNELS(int__avx512, "matmul_int_s16pairs_14x32__avx512", "conv_int_igemm_s16pairs_14x32__avx512",
+                "conv_transpose_int_igemm_s16pairs_14x32__avx512", LN_ISA_AVX512, sets)

@@ -89,8 +89,8 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
 #endif
 #undef LN_GEMM_UKERNEL
 
-/* Defines the dispatch objects ln_matmul_NAME and ln_conv_NAME over a table of sets; TEXT names dtype and tile. */
-#define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, ISA, SETS)                                                         \
+/* Defines the dispatch objects ln_matmul_NAME, ln_conv_NAME and ln_conv_transpose_NAME over a table of sets; TEXT names dtype and tile. */
+#define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, TRANSPOSE_TEXT, ISA, SETS)                                                         \
     static bool matmul_supports_##NAME(const ln_call *call) {                                                           \
         return ln_gemm_matmul_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                 \
     }                                                                                                                   \
@@ -106,7 +106,10 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
     const ln_kernel ln_matmul_##NAME = {MATMUL_TEXT,             LN_OP_MATMUL,            ISA,          LN_KERNEL_EPILOGUE, \
                                         matmul_supports_##NAME, matmul_configure_##NAME, ln_gemm_pack, ln_gemm_run};    \
     const ln_kernel ln_conv_##NAME = {CONV_TEXT,             LN_OP_CONV,            ISA,          LN_KERNEL_EPILOGUE,       \
-                                      conv_supports_##NAME, conv_configure_##NAME, ln_gemm_pack, ln_gemm_run};
+                                      conv_supports_##NAME, conv_configure_##NAME, ln_gemm_pack, ln_gemm_run};    \
+    const ln_kernel ln_conv_transpose_##NAME = {                                                                        \
+        TRANSPOSE_TEXT,       LN_OP_CONV_TRANSPOSE, ISA, LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME, \
+        ln_gemm_pack, ln_gemm_run};
 
 /* Expands M(r) for every row count up to the tile's. */
 #define LN_GEMM_ROWS_4(M) M(1) M(2) M(3) M(4)

@@ -31,7 +31,8 @@ typedef struct ln_gemm {
     int a_operand, a_dtype;
     bool plain;
     int64_t a_row, a_k;
-    ln_window window;
+    ln_window window;    /* of a transposed convolution: turned into that of a convolution */
+    int64_t lattice[LN_SPATIAL]; /* input coordinates are divided by it, and must be multiples; 1 for a convolution */
     ln_window_strides x;
     int64_t a_size, copy_size; /* bytes of an element, as it comes and as the kernel reads it */
     const void *padding; /* kc elements of the zero point, in the caller's dtype or the kernel's (gather) */

@@ -1,5 +1,5 @@
-/* gemm_driver_conv.c - convolutions as products for the driver: one per group, rows are output positions.
- * 1x1 with stride 1 is a plain matrix product; everything else finds its rows through the window. */
+/* gemm_driver_conv.c - convolutions and transposed ones as products for the driver: one per group, rows are output
+ * positions. 1x1 with stride 1 is a plain matrix product; everything else finds its rows through the window. */
 #include "ops/gemm_driver.h"
 
 /* Whether positions (batch, z, y, x) lie evenly, *step apart. Axes of size 1 do not matter. */
@@ -19,64 +19,109 @@ static bool linear(const ln_window_strides *s, int64_t batch, const int64_t *siz
     return true;
 }
 
-static bool describe(const ln_call *call, ln_window *w, int64_t *ldc) {
-    const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
-    if (ln_count(call->inner) <= 0 || ln_count(weight) <= 0 || !ln_is_dense(weight) ||
-        ln_window_conv(call->attributes, x, weight, w, NULL) != LINNET_OK)
-        return false;
-    ln_window_strides s = ln_window_strides_of(y, w->channel_axis);
-    return (s.c == 1 || w->out_channels == 1) && linear(&s, w->batch, w->out, w->out_channels, ldc);
+/* What both kinds of convolution come to. */
+typedef struct problem {
+    ln_window window;
+    int64_t lattice[LN_SPATIAL];
+    bool transposed;
+    int mode, w_axis; /* requantisation; axis of w that output channels run along */
+    int64_t ldc;
+} problem;
+
+/* Output o of a transposed convolution takes input i by tap k where o = i * stride - pad + k * dilation: a convolution
+ * with stride 1 and negative pad and dilation, over an input that is there at every stride-th place only. */
+static void turn(problem *p) {
+    ln_window *w = &p->window;
+    for (int i = 0; i < LN_SPATIAL; i++) {
+        p->lattice[i] = w->stride[i];
+        w->stride[i] = 1;
+        w->pad_begin[i] = -w->pad_begin[i];
+        w->pad_end[i] = -w->pad_end[i];
+        w->dilation[i] = -w->dilation[i];
+    }
 }
 
-static const ln_gemm_set *find_set(const ln_call *call, const ln_window *w, const ln_gemm_set *const *sets, int n) {
-    const ln_conv_attributes *attributes = call->attributes;
+static bool describe(const ln_call *call, problem *p) {
+    const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
+    if (ln_count(x) <= 0 || ln_count(call->inner) <= 0 || ln_count(weight) <= 0 || !ln_is_dense(weight))
+        return false;
+    p->transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
+    linnet_status status;
+    if (p->transposed) {
+        const ln_conv_transpose_attributes *attributes = call->attributes;
+        status = ln_window_conv_transpose(attributes, x, weight, &p->window, NULL);
+        p->mode = (int)attributes->requant, p->w_axis = 1;
+        turn(p);
+    } else {
+        const ln_conv_attributes *attributes = call->attributes;
+        status = ln_window_conv(attributes, x, weight, &p->window, NULL);
+        p->mode = (int)attributes->requant, p->w_axis = 0;
+        p->lattice[0] = p->lattice[1] = p->lattice[2] = 1;
+    }
+    const ln_window *w = &p->window;
+    ln_window_strides s = ln_window_strides_of(y, w->channel_axis);
+    return status == LINNET_OK && (s.c == 1 || w->out_channels == 1) &&
+           linear(&s, w->batch, w->out, w->out_channels, &p->ldc);
+}
+
+static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const ln_gemm_set *const *sets, int n) {
     return ln_gemm_find_set(sets, n, &call->inputs[0], &call->inputs[1], call->n_inputs > 2 ? &call->inputs[2] : NULL,
-                            call->inner, 0, w->out_channels, (int)attributes->requant);
+                            call->inner, p->w_axis, p->window.out_channels, p->mode);
 }
 
 bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, int n) {
-    ln_window w;
-    int64_t ldc;
-    if (!describe(call, &w, &ldc) || find_set(call, &w, sets, n) == NULL)
+    problem p;
+    if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL)
         return false;
     /* With few columns a group wastes most of a panel: those are for depthwise kernels. */
-    if (w.group > 1 && w.out_channels / w.group < 4)
+    if (p.window.group > 1 && p.window.out_channels / p.window.group < 4)
         return false;
-    return ln_gemm_output_ok(call, ldc, w.out_channels);
+    return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
+}
+
+/* One product per group. */
+static linnet_status make_products(ln_call *call, ln_gemm *g) {
+    int64_t groups = g->window.group;
+    ln_gemm_product *products = ln_call_state(call, (size_t)groups * sizeof *products);
+    int64_t *offsets = ln_call_state(call, (size_t)groups * sizeof *offsets);
+    if (products == NULL || offsets == NULL)
+        return LINNET_OUT_OF_MEMORY;
+    for (int64_t i = 0; i < groups; i++) {
+        products[i] = (ln_gemm_product){i * g->kc * g->x.c, i, 0, i * g->n};
+        offsets[i] = i * g->n * g->kc * g->taps; /* of w, in either order of its channels */
+    }
+    g->n_products = g->n_matrices = groups;
+    g->products = products, g->matrix_offset = offsets;
+    return LINNET_OK;
 }
 
 linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n) {
-    const ln_conv_attributes *attributes = call->attributes;
     const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1];
-    ln_gemm *g = ln_call_state(call, sizeof *g);
+    problem p;
+    ln_gemm *g = call->state = ln_call_state(call, sizeof *g);
     if (g == NULL)
         return LINNET_OUT_OF_MEMORY;
-    call->state = g;
-    ln_window *w = &g->window;
-    if (!describe(call, w, &g->ldc))
+    if (!describe(call, &p))
         return LINNET_UNSUPPORTED;
-    g->set = find_set(call, w, sets, n);
+    g->set = find_set(call, &p, sets, n);
+    g->window = p.window, g->ldc = p.ldc;
+    const ln_window *w = &g->window;
     g->x = ln_window_strides_of(x, w->channel_axis);
     g->m = w->batch * ln_window_positions(w);
     g->n = w->out_channels / w->group;
     g->taps = ln_window_taps(w), g->kc = w->in_channels / w->group;
     g->a_operand = 0, g->a_dtype = x->dtype, g->a_k = g->kc == 1 ? 1 : g->x.c;
-    bool still = true;
-    for (int i = 0; i < LN_SPATIAL; i++)
-        still = still && w->stride[i] == 1 && w->pad_begin[i] == 0 && w->pad_end[i] == 0;
-    g->plain = still && g->taps == 1 && linear(&g->x, w->batch, w->in, w->in_channels, &g->a_row);
-    g->b_operand = 1, g->b_n = g->taps * g->kc, g->b_tap = 1, g->b_c = g->taps;
+    bool still = g->taps == 1;
+    for (int i = 0; i < LN_SPATIAL; i++) {
+        g->lattice[i] = p.lattice[i];
+        still = still && w->stride[i] == 1 && p.lattice[i] == 1 && w->pad_begin[i] == 0 && w->out[i] == w->in[i];
+    }
+    g->plain = still && linear(&g->x, w->batch, w->in, w->in_channels, &g->a_row);
+    g->b_operand = 1, g->b_tap = 1;
+    g->b_n = p.transposed ? g->taps : g->taps * g->kc;
+    g->b_c = p.transposed ? g->taps * g->n : g->taps;
     g->bias_operand = call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE ? 2 : -1;
     g->bias_n = 1, g->bias_matrix = g->n;
-    g->n_products = g->n_matrices = w->group;
-    ln_gemm_product *products = ln_call_state(call, (size_t)w->group * sizeof *products);
-    int64_t *offsets = ln_call_state(call, (size_t)w->group * sizeof *offsets);
-    if (products == NULL || offsets == NULL)
-        return LINNET_OUT_OF_MEMORY;
-    for (int64_t i = 0; i < w->group; i++) {
-        products[i] = (ln_gemm_product){i * g->kc * g->x.c, i, 0, i * g->n};
-        offsets[i] = i * g->n * g->b_n;
-    }
-    g->products = products, g->matrix_offset = offsets;
-    return ln_gemm_plan(call, g, weight, 0, w->out_channels, (int)attributes->requant);
+    linnet_status status = make_products(call, g);
+    return status != LINNET_OK ? status : ln_gemm_plan(call, g, weight, p.w_axis, w->out_channels, p.mode);
 }

@@ -27,10 +27,21 @@ static void advance(const ln_window *w, position *p) {
     p->n++;
 }
 
-/* Input coordinate of tap k on an axis; -1 when it lies in the padding. */
-static int64_t coordinate(const ln_window *w, int axis, int64_t o, int64_t k) {
-    int64_t i = o * w->stride[axis] - w->pad_begin[axis] + k * w->dilation[axis];
-    return i >= 0 && i < w->in[axis] ? i : -1;
+/* A coordinate before division by the lattice to one of the input; -1 when it lies in the padding. */
+static int64_t settle(const ln_gemm *g, int axis, int64_t i) {
+    int64_t lattice = g->lattice[axis];
+    if (lattice != 1) {
+        if (i % lattice != 0)
+            return -1;
+        i /= lattice;
+    }
+    return i >= 0 && i < g->window.in[axis] ? i : -1;
+}
+
+/* Input coordinate of tap k on an axis for output position o; -1 in the padding. */
+static int64_t coordinate(const ln_gemm *g, int axis, int64_t o, int64_t k) {
+    const ln_window *w = &g->window;
+    return settle(g, axis, o * w->stride[axis] - w->pad_begin[axis] + k * w->dilation[axis]);
 }
 
 /* The taps of `part` that lie in line number `line` of the kernel. */
@@ -42,7 +53,7 @@ static ln_gemm_range in_line(const ln_window *w, ln_gemm_range part, int64_t lin
 /* Where line number `line` of the kernel begins in the input, at x = 0; NULL when it lies in the padding. */
 static const char *line_of(const ln_gemm *g, const char *base, const position *p, int64_t line) {
     const ln_window *w = &g->window;
-    int64_t z = coordinate(w, 0, p->o[0], line / w->kernel[1]), y = coordinate(w, 1, p->o[1], line % w->kernel[1]);
+    int64_t z = coordinate(g, 0, p->o[0], line / w->kernel[1]), y = coordinate(g, 1, p->o[1], line % w->kernel[1]);
     return z < 0 || y < 0 ? NULL : base + (p->n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * g->a_size;
 }
 
@@ -54,7 +65,7 @@ static void window_pointers(const ln_gemm *g, const char *base, const position *
         const char *line = line_of(g, base, p, l);
         ln_gemm_range taps = in_line(w, part, l);
         for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step) {
-            int64_t x = coordinate(w, 2, p->o[2], kx);
+            int64_t x = coordinate(g, 2, p->o[2], kx);
             *out = line == NULL || x < 0 ? g->padding : line + x * g->x.s[2] * g->a_size;
         }
     }
@@ -112,15 +123,16 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
     int64_t kw = taps.end - taps.begin, pixel = g->x.s[2] * g->a_size, tap_bytes = g->kc * g->copy_size;
     int64_t x0 = o * w->stride[2] - w->pad_begin[2] + taps.begin * w->dilation[2];
     /* The taps are one run of memory when pixels lie side by side and none of them is padding. */
-    bool run = line != NULL && g->a_k == 1 && w->dilation[2] == 1 && g->x.s[2] == g->kc;
+    bool run = line != NULL && g->a_k == 1 && w->dilation[2] == 1 && g->lattice[2] == 1 &&
+               g->x.s[2] == g->kc;
     for (int64_t i = 0; i < count; i++, out += g->copy_stride, x0 += w->stride[2]) {
         if (run && x0 >= 0 && x0 + kw <= w->in[2]) {
             gather_elements(g, out, line + x0 * pixel, kw * g->kc);
             continue;
         }
         for (int64_t kx = 0; kx < kw; kx++) {
-            int64_t x = x0 + kx * w->dilation[2];
-            if (line == NULL || x < 0 || x >= w->in[2])
+            int64_t x = settle(g, 2, x0 + kx * w->dilation[2]);
+            if (line == NULL || x < 0)
                 memcpy(out + kx * tap_bytes, g->padding, (size_t)tap_bytes);
             else
                 gather_elements(g, out + kx * tap_bytes, line + x * pixel, g->kc);

@@ -47,6 +47,7 @@ static void guarded_free(guarded *g) {
 typedef struct gemm_call {
     ln_op op;
     ln_conv_attributes conv;
+    ln_conv_transpose_attributes transpose;
     ln_matmul_attributes matmul;
     int64_t lists[3][6];
     ln_tensor in[3], out;
@@ -111,9 +112,11 @@ static bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int rep
     ln_pool pool;
     ln_memory_init(&memory, NULL);
     ln_pool_init(&pool, &memory);
-    bool conv = g->op.id == LN_OP_CONV;
+    const void *attributes = g->op.id == LN_OP_CONV     ? (const void *)&g->conv
+                             : g->op.id == LN_OP_MATMUL ? (const void *)&g->matmul
+                                                        : (const void *)&g->transpose;
     ln_call call = {.op = &g->op,
-                    .attributes = conv ? (const void *)&g->conv : (const void *)&g->matmul,
+                    .attributes = attributes,
                     .n_inputs = 3,
                     .n_outputs = 1,
                     .inputs = g->in,
@@ -193,6 +196,29 @@ static void gemm_make_conv(gemm_call *g, const int dtypes[4], int spatial, const
     g->out = (ln_tensor){.dtype = (uint8_t)dtypes[3]};
     ln_window_shape(&w, &g->out);
     /* With one position both layouts are the same memory; the plan may call it either. */
+    ln_set_layout(&g->out, ln_window_positions(&w) > 1 ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
+}
+
+/* The same as a transposed convolution; w_dims are then in, out / group, kernel. */
+static void gemm_make_transpose(gemm_call *g, const int dtypes[4], int spatial, const int64_t *x_dims,
+                                const int64_t *w_dims, const int64_t *strides, const int64_t *dilations,
+                                const int64_t *pads, int64_t group, bool x_channels_last) {
+    g->op = (ln_op){.name = "conv_transpose", .id = LN_OP_CONV_TRANSPOSE};
+    for (int i = 0; i < spatial; i++) {
+        g->lists[0][i] = strides[i], g->lists[1][i] = dilations[i];
+        g->lists[2][i] = g->lists[2][spatial + i] = pads[i];
+    }
+    g->transpose = (ln_conv_transpose_attributes){.strides = {g->lists[0], spatial}, .dilations = {g->lists[1], spatial},
+                                                  .pads = {g->lists[2], 2 * spatial}, .group = group, .channel_axis = 1};
+    int64_t out = w_dims[1] * group;
+    tensor(&g->in[0], dtypes[0], spatial + 2, x_dims, x_channels_last);
+    tensor(&g->in[1], dtypes[1], spatial + 2, w_dims, false);
+    tensor(&g->in[2], dtypes[2], 1, &out, false);
+    ln_window w;
+    if (ln_window_conv_transpose(&g->transpose, &g->in[0], &g->in[1], &w, NULL) != LINNET_OK)
+        exit(1);
+    g->out = (ln_tensor){.dtype = (uint8_t)dtypes[3]};
+    ln_window_shape(&w, &g->out);
     ln_set_layout(&g->out, ln_window_positions(&w) > 1 ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
 }
 

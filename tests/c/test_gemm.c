@@ -247,13 +247,14 @@ static const int dtype_sets[][4] = {
 };
 enum { N_DTYPE_SETS = sizeof dtype_sets / sizeof dtype_sets[0] };
 
-static int check_conv(const int dtypes[4]) {
+static int check_conv(const int dtypes[4], bool transposed) {
     gemm_call *g = calloc(1, sizeof *g);
     int spatial = (int)between(1, 2) + (between(0, 9) == 0);
     int64_t group = between(0, 3) == 0 ? between(2, 3) : 1;
     static const int64_t some[] = {1, 2, 3, 4, 5, 8, 13, 16, 24, 31, 32, 33, 48, 64, 65, 70, 96};
     int64_t in = some[between(0, 16)], out = group == 1 ? some[between(0, 16)] : between(4, 40);
-    int64_t x[5] = {between(1, 2), in * group}, w[5] = {out * group, in}, strides[3], dilations[3], pads[3];
+    int64_t x[5] = {between(1, 2), in * group}, w[5] = {out * group, in}, strides[3] = {1, 1, 1};
+    int64_t dilations[3] = {1, 1, 1}, pads[3] = {0, 0, 0};
     bool one = between(0, 2) == 0;
     for (int i = 0; i < spatial; i++) {
         w[2 + i] = one ? 1 : between(1, 4);
@@ -266,19 +267,30 @@ static int check_conv(const int dtypes[4]) {
         w[2] = w[3] = 29, x[2] = 31, x[3] = 30, pads[0] = pads[1] = 1, dilations[0] = dilations[1] = 1;
         gemm_make_conv(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 1) != 0);
     }
+    if (transposed) {
+        int64_t w_out = out;
+        w[0] = in * group, w[1] = w_out;
+        for (int i = 0; i < spatial; i++) {
+            strides[i] = between(1, 3);
+            pads[i] = ln_min(pads[i], ((x[2 + i] - 1) * strides[i] + (w[2 + i] - 1) * dilations[i]) / 2);
+        }
+        gemm_make_transpose(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 4) != 0);
+    }
     int64_t k = in;
     for (int i = 0; i < spatial; i++)
         k *= w[2 + i];
     if (!ln_dtype_is_float(dtypes[0])) {
-        quantize_operands(g, k, out * group, 0);
-        g->conv.requant = between(0, 2);
+        quantize_operands(g, k, out * group, transposed ? 1 : 0);
+        if (transposed && group > 1)
+            g->quant[1].scheme = LN_QUANT_TENSOR, g->quant[1].count = 1;
+        g->conv.requant = g->transpose.requant = between(0, 2);
     }
     gemm_allocate(g);
     fill_operands(g);
     char text[160];
-    snprintf(text, sizeof text, "conv %s x %s to %s, [%lld %lld %lld %lld] by [%lld %lld %lld %lld] stride %lld group %lld",
-             linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]), (long long)x[0],
-             (long long)x[1], (long long)x[2], (long long)x[3], (long long)w[0], (long long)w[1], (long long)w[2],
+    snprintf(text, sizeof text, "%s %s x %s to %s, [%lld %lld %lld %lld] by [%lld %lld %lld %lld] stride %lld group %lld",
+             g->op.name, linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]),
+             (long long)x[0], (long long)x[1], (long long)x[2], (long long)x[3], (long long)w[0], (long long)w[1], (long long)w[2],
              (long long)w[3], (long long)strides[0], (long long)group);
     int taken = compare(g, text);
     if (dtypes[3] == LINNET_F32)
@@ -358,7 +370,8 @@ int main(int argc, char **argv) {
     for (int d = 0; d < N_DTYPE_SETS; d++) {
         int taken = 0;
         for (int i = 0; i < repeats; i++)
-            taken += check_conv(dtype_sets[d]) + check_matmul(dtype_sets[d]);
+            taken += check_conv(dtype_sets[d], false) + check_matmul(dtype_sets[d]) +
+                     (i % 2 ? check_conv(dtype_sets[d], true) : 0);
         printf("%s x %s to %s: %d kernel runs\n", linnet_dtype_name(dtype_sets[d][0]), linnet_dtype_name(dtype_sets[d][1]),
                linnet_dtype_name(dtype_sets[d][3]), taken);
         if (taken < repeats && ln_isa_detect() > LN_ISA_SCALAR)
