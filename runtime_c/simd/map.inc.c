@@ -418,4 +418,18 @@ const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
     .configure = LN_SIMD_NAME(map_configure),
     .run = LN_SIMD_NAME(map_run),
 };
+
+#define LN_CONVERT_KERNEL(symbol, text, id)             \
+    const ln_kernel LN_SIMD_NAME(symbol) = {            \
+        .name = text "_any_strips_16__" LN_SIMD_TEXT,   \
+        .op = id,                                       \
+        .isa = LN_SIMD_ISA,                             \
+        .flags = LN_KERNEL_VIEWS,                       \
+        .supports = ln_convert_supports,                \
+        .configure = ln_convert_configure,              \
+        .run = LN_SIMD_NAME(map_run),                   \
+    };
+LN_CONVERT_KERNEL(ln_cast_simd, "cast", LN_OP_CAST)
+LN_CONVERT_KERNEL(ln_quantize_simd, "quantize", LN_OP_QUANTIZE)
+LN_CONVERT_KERNEL(ln_dequantize_simd, "dequantize", LN_OP_DEQUANTIZE)
 #endif

@@ -88,5 +88,8 @@ bool ln_map_supports(const ln_call *call);
 linnet_status ln_map_configure(ln_call *call, int isa);
 linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, int thread,
                          ln_map_strip strip);
+/* cast, quantize and dequantize as map programs (ops/map_convert.c); they run by ln_map_run. */
+bool ln_convert_supports(const ln_call *call);
+linnet_status ln_convert_configure(ln_call *call);
 
 #endif

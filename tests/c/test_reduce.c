@@ -195,8 +195,52 @@ static void test_answers(void) {
            (ln_tensor[]){with(TENSOR(LINNET_I64, 0, 2), I64(300, -129))}, 1, (const void *[]){(const int8_t[]){44, 127}}, LINNET_OK, NULL);
 }
 
+/* ---- cast, quantize and dequantize: the fast kernels give the bits of the references ---- */
+
+static void test_conversions(void) {
+    static const int stored[] = {LINNET_I8, LINNET_U8, LINNET_I16, LINNET_U16};
+    for (int from = LINNET_F32; from <= LINNET_BOOL; from++)
+        for (int to = LINNET_F32; to <= LINNET_BOOL; to++) {
+            ln_cast_attributes a = {.dtype = to};
+            test_case t = {.name = "cast", .op = LN_OP_CAST, .attributes = &a, .n_inputs = 1, .n_outputs = 1, .tolerance = -1,
+                           .y_layout = random_below(2), .expect = from == LINNET_U64 ? NULL : "cast_any"};
+            t.inputs[0] = TENSOR(from, random_below(2), 3, 1 + random_below(40), 1 + random_below(20));
+            if (from == LINNET_BOOL) {
+                static uint8_t bits[3 * 41 * 21];
+                for (size_t i = 0; i < sizeof bits; i++)
+                    bits[i] = i % 3 == 0;
+                t.given[0] = true, t.values[0] = bits;
+            }
+            compare(&t);
+        }
+    for (int round = 0; round < 64; round++) {
+        int dtype = stored[round % 4], axis = random_below(3), mode = round / 4 % 4, storing = round / 16 % 2;
+        int64_t dims[3] = {1 + random_below(5), 1 + random_below(20), 1 + random_below(50)};
+        int64_t slices = mode == 1 ? dims[axis] : 1;
+        float scales[64];
+        ln_quant *q = quant_of(1, 0, 0.001, 0.02, -10, 10);
+        for (int i = 0; i < 64; i++)
+            scales[i] = 0.002f + 0.0001f * (float)random_below(100);
+        ln_quantize_attributes qa = {.dtype = dtype, .axis = axis};
+        ln_dequantize_attributes da = {.axis = axis};
+        test_case t = {.name = storing ? "quantize" : "dequantize", .op = storing ? LN_OP_QUANTIZE : LN_OP_DEQUANTIZE,
+                       .attributes = storing ? (void *)&qa : (void *)&da, .n_inputs = mode == 3 ? 1 : mode == 2 ? 2 : 3,
+                       .n_outputs = 1, .tolerance = -1, .y_layout = random_below(2), .expect = storing ? "quantize_any" : "dequantize_any"};
+        t.inputs[0] = tensor_of(storing ? (round % 3 ? LINNET_F32 : LINNET_F16) : dtype, random_below(2), 3, dims);
+        t.inputs[1] = TENSOR(LINNET_F32, 0, slices);
+        t.inputs[2] = TENSOR(dtype, 0, slices);
+        t.given[1] = true, t.values[1] = scales;
+        t.constant[2] = round / 32 % 2;
+        if (mode == 3)
+            *(storing ? &t.outputs[0].quant : &t.inputs[0].quant) = q;
+        compare(&t);
+        quant_free(q);
+    }
+}
+
 int main(void) {
     test_kinds();
+    test_conversions();
     test_answers();
     return report("test_reduce");
 }
