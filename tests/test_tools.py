@@ -1,0 +1,178 @@
+"""The native tools: linnet-run reads and writes NumPy's files, linnet-bench reports; wrong use is one line and a status.
+What they compute is compared with the same file run through Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import linnet
+import numpy as np
+import pytest
+
+from linnet.graph import Graph, emit
+from tests.graphs import bytes_of, feeds
+from tests.native import build
+
+FAILED, USAGE = 1, 2
+
+
+def _tool(name: str, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(build("release", "linnet-run", "linnet-bench") / name), *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def _model(folder: Path, name: str) -> Path:
+    path = folder / f"{name}.lnt"
+    path.write_bytes(bytes_of(name))
+    return path
+
+
+def _given(folder: Path, values: dict[str, np.ndarray]) -> list[str]:
+    arguments = []
+    for name, value in values.items():
+        np.save(folder / f"in_{name}.npy", value)
+        arguments += ["--input", f"{name}=in_{name}.npy"]
+    return arguments
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv_net", "conv_net_i8", "gather", "dynamic", "data_dependent"])
+def test_run_computes_what_python_computes(name: str, tmp_path: Path) -> None:
+    """Also for shapes that the file leaves open and for results whose shape depends on data."""
+    model, values = _model(tmp_path, name), feeds(name)
+    done = _tool("linnet-run", model, *_given(tmp_path, values), "--output-dir", "results", "--threads", 1, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    expected = linnet.Session(str(model), threads=1).run(values)
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {f"{key}.npy" for key in expected}
+    for key, value in expected.items():
+        got = np.load(tmp_path / "results" / f"{key}.npy", allow_pickle=False)
+        assert got.dtype == value.dtype and got.shape == value.shape
+        np.testing.assert_array_equal(got, value)
+        assert f"{key}: " in done.stdout
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        np.arange(6, dtype=dtype).reshape(shape)
+        for dtype in ("f4", "f2", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
+        for shape in ((6,), (2, 3))
+    ]
+    + [np.array([True, False]), np.array(3.5, np.float32), np.zeros((0, 4), np.float32)],
+    ids=lambda v: f"{v.dtype}{list(v.shape)}",
+)
+def test_every_npy_that_numpy_writes_comes_back(value: np.ndarray, tmp_path: Path) -> None:
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", linnet.graph.dtype_of(value.dtype), value.shape)
+    main.outputs.append(emit("copy", [x], {"kind": "identity"}, name="y")[0])
+    graph.signature("infer", main, outputs=["the/output"])
+    graph.save(tmp_path / "same.lnt")
+    done = _tool("linnet-run", "same.lnt", *_given(tmp_path, {"x": value}), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    [path] = (tmp_path / "out").iterdir()
+    assert path.name == "the_output.0.npy"  # a name that is no file name
+    got = np.load(path, allow_pickle=False)
+    assert got.dtype == value.dtype and got.shape == value.shape
+    np.testing.assert_array_equal(got, value)
+
+
+def test_random_inputs_are_the_same_for_the_same_seed(tmp_path: Path) -> None:
+    model, results = _model(tmp_path, "mlp"), []
+    for seed in (1, 1, 2):
+        done = _tool("linnet-run", model, "--random", "--seed", seed, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        results.append(np.load(tmp_path / "out" / "y.npy"))
+    np.testing.assert_array_equal(results[0], results[1])
+    assert (results[0] != results[2]).any()
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "arguments"),
+    [
+        (USAGE, "no model", []),
+        (USAGE, "unknown option '--fast'", ["mlp.lnt", "--fast"]),
+        (USAGE, "--threads: expected a number from 1", ["mlp.lnt", "--threads", "0"]),
+        (USAGE, "--threads: expected a number", ["mlp.lnt", "--threads", "2x"]),
+        (USAGE, "--threads needs a value", ["mlp.lnt", "--threads"]),
+        (USAGE, "NAME=FILE.npy", ["mlp.lnt", "--input", "x"]),
+        (USAGE, "one model at a time", ["mlp.lnt", "other.lnt"]),
+        (USAGE, "--shape x", ["mlp.lnt", "--shape", "x=1,b"]),
+        (FAILED, "not_found", ["absent.lnt"]),
+        (FAILED, "bad_magic", ["words.npy"]),
+        (FAILED, "no signature 'train'", ["mlp.lnt", "--signature", "train"]),
+        (FAILED, "give --input x=FILE.npy, or --random", ["mlp.lnt"]),
+        (FAILED, "has no input 'z'", ["mlp.lnt", "--input", "z=x.npy"]),
+        (FAILED, "absent.npy: cannot open", ["mlp.lnt", "--input", "x=absent.npy"]),
+        (FAILED, "words.npy: it is not a .npy file", ["mlp.lnt", "--input", "x=words.npy"]),
+        (FAILED, "short.npy: its size is not that of its shape", ["mlp.lnt", "--input", "x=short.npy"]),
+        (FAILED, "fortran.npy: it is in Fortran order", ["mlp.lnt", "--input", "x=fortran.npy"]),
+        (FAILED, "objects.npy: element type", ["mlp.lnt", "--input", "x=objects.npy"]),
+        (FAILED, "expected f32 [4, 8], got f32 [2, 8]", ["mlp.lnt", "--input", "x=small.npy"]),
+        (FAILED, "expected f32 [4, 8], got f64 [4, 8]", ["mlp.lnt", "--input", "x=double.npy"]),
+        (FAILED, "unknown_name", ["mlp.lnt", "--random", "--isa-max", "mmx"]),
+        (FAILED, "cannot make the folder", ["mlp.lnt", "--random", "--output-dir", "absent/out"]),
+    ],
+)
+def test_wrong_use_is_one_line_and_a_status(status: int, words: str, arguments: list[str], tmp_path: Path) -> None:
+    _model(tmp_path, "mlp")
+    good = np.zeros((4, 8), np.float32)
+    np.save(tmp_path / "x.npy", good)
+    np.save(tmp_path / "small.npy", good[:2])
+    np.save(tmp_path / "double.npy", good.astype(np.float64))
+    np.save(tmp_path / "fortran.npy", np.asfortranarray(good))
+    np.save(tmp_path / "objects.npy", np.array([None, 1], object), allow_pickle=True)
+    (tmp_path / "words.npy").write_text("twelve words\n")
+    (tmp_path / "short.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:-4])
+    done = _tool("linnet-run", *arguments, cwd=tmp_path)
+    assert done.returncode == status, (done.returncode, done.stderr)
+    lines = done.stderr.splitlines()
+    assert lines[0].startswith("linnet-run: error: ") and words in lines[0], done.stderr
+    assert len(lines) == (2 if status == USAGE else 1), done.stderr
+    assert not done.stdout and not (tmp_path / "out").exists()
+
+
+def test_bench_reports_what_python_reads(tmp_path: Path) -> None:
+    model = _model(tmp_path, "conv_net")
+    done = _tool("linnet-bench", model, "--seconds", 0.05, "--threads", 1, "--json", "--ops", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["dtype"] == "f32" and report["threads"] == 1 and report["isa"] == linnet_isas()[-1]
+    assert 0 < report["min_ms"] <= report["median_ms"] <= report["p95_ms"]
+    parts = ("load_ms", "plan_ms", "session_ms", "first_run_ms")
+    assert report["cold_start_ms"] == pytest.approx(sum(report[part] for part in parts), abs=1e-5)
+    memory = report["memory"]
+    regions = ("activations", "scratch", "packed_weights", "constants", "variables", "io", "bookkeeping")
+    assert memory["total"] == sum(memory[region] for region in regions)
+    assert memory["mapped"] == model.stat().st_size
+    assert memory["lower_bound"] <= memory["activations"] and memory["naive"] > 0
+    assert report["ops"] and all(op["kernel"] and op["ms"] >= 0 and op["device"] == "cpu" for op in report["ops"])
+    assert sum(op["flops"] for op in report["ops"]) > 0
+    plain = _tool("linnet-bench", model, "--seconds", 0.05, "--isa-max", "scalar", "--ops", cwd=tmp_path)
+    assert plain.returncode == 0 and "scalar" in plain.stdout and "reference" in plain.stdout, plain.stderr
+
+
+def linnet_isas() -> list[str]:
+    """The levels of this machine, by the library's own word."""
+    from tests.capi import ffi, lib
+
+    names = []
+    while (name := lib().linnet_isa_name(len(names))) != ffi.NULL:
+        names.append(bytes(ffi.string(name)).decode())
+    return names
+
+
+def test_bench_wants_open_shapes_in_words(tmp_path: Path) -> None:
+    model = _model(tmp_path, "dynamic")
+    done = _tool("linnet-bench", model, cwd=tmp_path)
+    assert done.returncode == FAILED and "give --shape x=" in done.stderr
+    done = _tool("linnet-bench", model, "--shape", "x=5,3", "--seconds", 0.02, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["median_ms"] > 0
+
+
+@pytest.mark.parametrize("name", ["linnet-run", "linnet-bench"])
+def test_help(name: str, tmp_path: Path) -> None:
+    done = _tool(name, "--help", cwd=tmp_path)
+    assert done.returncode == 0 and done.stdout.startswith(f"usage: {name} MODEL.lnt") and not done.stderr
