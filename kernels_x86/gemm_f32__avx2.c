@@ -11,6 +11,7 @@
 #define VEC_LANES 8
 #define VEC_LOAD _mm256_loadu_ps
 #define VEC_STORE _mm256_storeu_ps
+#define VEC_ADD _mm256_add_ps
 #define VEC_SET1 _mm256_set1_ps
 #define VEC_MULTIPLY_ADD _mm256_fmadd_ps
 #define VEC_MIN _mm256_min_ps

@@ -11,6 +11,7 @@
 #define VEC_LANES 16
 #define VEC_LOAD _mm512_loadu_ps
 #define VEC_STORE _mm512_storeu_ps
+#define VEC_ADD _mm512_add_ps
 #define VEC_SET1 _mm512_set1_ps
 #define VEC_MULTIPLY_ADD _mm512_fmadd_ps
 #define VEC_MIN _mm512_min_ps

@@ -11,6 +11,7 @@
 #define VEC_LANES 4
 #define VEC_LOAD _mm_loadu_ps
 #define VEC_STORE _mm_storeu_ps
+#define VEC_ADD _mm_add_ps
 #define VEC_SET1 _mm_set1_ps
 #define VEC_MIN _mm_min_ps
 #define VEC_MAX _mm_max_ps
