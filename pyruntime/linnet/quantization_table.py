@@ -73,7 +73,8 @@ class Table:
         # A space or # inside a name would end it: `?` matches it on the way back.
         patterns = [re.sub(r"[\s#]", "?", row.pattern) for row in self.rows]
         lines += [
-            f"{pattern:<{width}}  {row.dtype:<4}  # {row.remark}" for pattern, row in zip(patterns, self.rows, strict=True)
+            f"{pattern:<{width}}  {row.dtype:<4}  # {row.remark}"
+            for pattern, row in zip(patterns, self.rows, strict=True)
         ]
         target = Path(path)
         temporary = target.with_name(target.name + ".tmp")
