@@ -7,10 +7,10 @@ import json
 import subprocess
 from pathlib import Path
 
-import linnet
 import numpy as np
 import pytest
 
+import linnet
 from linnet.graph import Graph, emit
 from tests.graphs import bytes_of, feeds
 from tests.native import build
@@ -155,9 +155,11 @@ def test_bench_reports_what_python_reads(tmp_path: Path) -> None:
 
 def linnet_isas() -> list[str]:
     """The levels of this machine, by the library's own word."""
-    from tests.capi import ffi, lib
+    from linnet._generated.ffi import ffi
 
-    names = []
+    from tests.capi import lib
+
+    names: list[str] = []
     while (name := lib().linnet_isa_name(len(names))) != ffi.NULL:
         names.append(bytes(ffi.string(name)).decode())
     return names
