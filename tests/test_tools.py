@@ -156,7 +156,6 @@ def test_bench_reports_what_python_reads(tmp_path: Path) -> None:
 def linnet_isas() -> list[str]:
     """The levels of this machine, by the library's own word."""
     from linnet._generated.ffi import ffi
-
     from tests.capi import lib
 
     names: list[str] = []
