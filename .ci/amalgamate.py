@@ -20,6 +20,9 @@ HEAD = """/* linnet.c - the linnet runtime in one file, made by `make amalgamate
 #define LINNET_STATIC
 #endif
 #define LN_SIMD_SCALAR
+#if defined(__GNUC__)
+#pragma GCC diagnostic ignored "-Wunused-function" /* what came from headers is not all used */
+#endif
 """
 _INCLUDE = re.compile(r'[ \t]*#[ \t]*include[ \t]+(?:"([^"]+)"|([A-Z_]+)\b)')
 _FEATURE = re.compile(r"#define (_\w+_SOURCE\b.*)$")

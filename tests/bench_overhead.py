@@ -35,7 +35,6 @@ def measure() -> dict[str, float]:
     import linnet
     from linnet._generated.ffi import ffi
     from linnet._library import library
-
     from tests.bench_peers import native_program
     from tests.graphs import bytes_of, feeds
 

@@ -96,7 +96,6 @@ def _measure(engine: str, model: Path, threads: int, seconds: float, inputs: Pat
 def prepare(net: str, folder: Path, dtypes: tuple[str, ...]) -> dict[str, Path]:
     """The ONNX file and the .lnt file of each dtype, made (and calibrated) in `folder`."""
     import linnet
-
     from tests import nets
 
     files = {"onnx": nets.NETS[net]()}
@@ -190,8 +189,9 @@ def import_time(rounds: int) -> float:
 
 def machine() -> dict[str, str]:
     """Processor, cores, operating system, versions."""
-    import linnet
     import onnxruntime
+
+    import linnet
 
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     model = re.search(r"model name\s*: (.*)", text)
@@ -231,6 +231,38 @@ def show(report: dict[str, Any]) -> None:
         console.print(f"{name}: {report[name]:.1f}")
 
 
+def as_markdown(report: dict[str, Any]) -> str:
+    """The table of README.md."""
+    about = report["machine"]
+    lines = [
+        f"{about['processor']}, {about['cores']} cores, {about['isa']}; {about['date']}; ONNX Runtime {about['onnxruntime']}; batch 1, "
+        f"224x224; `{about['command'].strip()}`, medians of interleaved fresh processes:",
+        "",
+        "| network | dtype | threads | linnet, ms | ONNX Runtime f32, ms | ratio | file, MB | memory, MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in report["nets"]:
+        lines.append(
+            f"| {row['net']} | {row['dtype']} | {row['threads']} | {row['linnet_ms']:.2f} | {row['onnxruntime_f32_ms']:.2f} "
+            f"| {row['ratio']:.2f} | {row['file_bytes'] / 1e6:.1f} | {row['memory_bytes'] / 1e6:.1f} |"
+        )
+    plan = next(
+        (row["plan_ms"] for row in report["nets"] if (row["net"], row["dtype"]) == ("mobilenet_v2", "f32")), None
+    )
+    lines += ["", f"MobileNetV2 f32: from process start to the first result in {report['cold_start_ms']:.0f} ms (`linnet-run`)"
+              + (f", planned in {plan:.1f} ms" if plan else "") + f". `import linnet` takes {report['import_ms']:.0f} ms."]  # fmt: skip
+    return "\n".join(lines)
+
+
+def update_readme(report: dict[str, Any]) -> None:
+    """Puts the table between the two `figures` comments of README.md."""
+    path = ROOT / "README.md"
+    text = path.read_text()
+    marks = ("<!-- figures: `python -m tests.bench_peers --readme` writes them -->", "<!-- end of figures -->")
+    before, rest = text.split(marks[0])
+    path.write_text(f"{before}{marks[0]}\n\n{as_markdown(report)}\n\n{marks[1]}{rest.split(marks[1])[1]}")
+
+
 def main() -> None:
     if sys.argv[1:2] == ["--worker"]:
         engine, model, threads, seconds, inputs = sys.argv[2:7]
@@ -242,6 +274,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=2.0, help="time to measure in each process (2)")
     parser.add_argument("--nets", default="mobilenet_v2,efficientnet_b0,resnet50")
     parser.add_argument("--threads", default="1,2")
+    parser.add_argument("--readme", action="store_true", help="also put the table into README.md")
     parser.add_argument("--smoke", action="store_true", help="one short round of MobileNetV2: does everything work?")
     options = parser.parse_args()
     if options.smoke:
@@ -256,6 +289,8 @@ def main() -> None:
     show(report)
     if options.json:
         options.json.write_text(json.dumps(report, indent=1) + "\n")
+    if options.readme:
+        update_readme(report)
 
 
 if __name__ == "__main__":

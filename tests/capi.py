@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from linnet._generated.ffi import ffi
 
+from linnet._generated.ffi import ffi
 from tests.native import build
 
 NULL = ffi.NULL

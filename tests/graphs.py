@@ -7,8 +7,9 @@ import functools
 import zlib
 from collections.abc import Callable
 
-import linnet
 import numpy as np
+
+import linnet
 from linnet._generated.op_table import OPCODES
 from linnet.graph import DTYPE_IDS, Function, Graph, Tensor, emit
 

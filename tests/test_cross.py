@@ -7,11 +7,11 @@ import functools
 import re
 from pathlib import Path
 
-import linnet
 import numpy as np
 import pytest
-from linnet._fetch import FetchError
 
+import linnet
+from linnet._fetch import FetchError
 from tests import nets, zoo
 from tests.native import ROOT, build, c_tests, need, run
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
-import linnet
 import numpy as np
 import pytest
+
+import linnet
 from linnet._fetch import FetchError
 from linnet.file import from_bytes
-
 from tests import zoo
 from tests.native import ROOT
 

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import linnet
 import numpy as np
 import pytest
 
+import linnet
 from tests.native import ROOT, build, run
 
 PAGES = [

@@ -8,10 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import linnet
 import numpy as np
 import pytest
 
+import linnet
 from tests.native import ROOT, SANITIZED, build, need, run
 
 EXAMPLE = ROOT / "examples" / "c" / "embed.c"
@@ -77,6 +77,8 @@ def test_amalgamation(compiler: str, digit: Path, tmp_path: Path) -> None:
     run([sys.executable, str(ROOT / ".ci" / "amalgamate.py"), "--out", str(tmp_path)])
     assert {path.name for path in tmp_path.iterdir()} == {"linnet.c", "linnet.h"}
     flags = ["-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-O1", "-fsanitize=address,undefined"]
+    # clang remarks when a loop that asks for vectors gets none, which is so under sanitizers.
+    flags += ["-Wno-pass-failed"] if compiler == "clang" else []
     run([compiler, "-std=c11", *flags, "-c", "linnet.c", "-o", "linnet.o"], cwd=tmp_path)
     run(
         [compiler, "-std=c99", *flags, str(EXAMPLE), "-I.", "linnet.o", "-lm", "-lpthread", "-o", "embed"], cwd=tmp_path

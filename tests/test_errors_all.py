@@ -11,11 +11,11 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-import linnet
 import numpy as np
 import pytest
-from linnet.graph import Graph, emit
 
+import linnet
+from linnet.graph import Graph, emit
 from tests.capi import NULL, Allocator, Chain, Failure, ffi, lib
 from tests.graphs import bytes_of, feeds
 from tests.native import ROOT

@@ -10,8 +10,6 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import linnet
-import numpy as np
 import pytest
 
 from tests.native import ROOT, need, run
@@ -117,21 +115,6 @@ def test_every_op_has_one_shape_rule_and_a_reference_kernel() -> None:
     for name in _ops(SCHEMA):
         found = len(re.findall(rf"^linnet_status ln_infer_{name}\(const ln_infer", sources, re.MULTILINE))
         assert found == 1, f"{found} definitions of ln_infer_{name} below runtime_c/"
-
-
-def test_golden_file_of_version_1(tmp_path: Path) -> None:
-    """The file that the first release wrote loads, and every signature gives what it gave then (tests/golden/make.py)."""
-    from tests.golden.make import results
-
-    golden = ROOT / "tests" / "golden" / "v1.lnt"
-    with np.load(golden.with_suffix(".npz")) as kept:
-        expected = dict(kept)
-    linnet.Graph.load(golden).save(tmp_path / "again.lnt")
-    for path in (golden, tmp_path / "again.lnt"):
-        found = results(path)
-        assert set(found) == set(expected)
-        for name, value in expected.items():
-            np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
 
 
 def test_run_helper_reports_failure() -> None:

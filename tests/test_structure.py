@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import linnet
 import numpy as np
 import pytest
-from linnet.graph import Graph, emit
 
+import linnet
+from linnet.graph import Graph, emit
 from tests.graphs import data_dependent, pointwise
 from tests.native import ROOT, build, compile_c
 
