@@ -115,7 +115,12 @@ def work() -> None:
     found = cases()
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # nothing that a library prints may come between the verdicts
-    print(json.dumps(["ready", [c.name for c in found]]), file=out, flush=True)
+    seen = Counter[str]()  # a few vectors share a name
+    names = []
+    for case in found:
+        seen[case.name] += 1
+        names.append(case.name if seen[case.name] == 1 else f"{case.name} ({seen[case.name]})")
+    print(json.dumps(["ready", names]), file=out, flush=True)
     for line in sys.stdin:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

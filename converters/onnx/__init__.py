@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
+
 from linnet.converters.onnx import loader
 from linnet.converters.onnx.importer import Importer
 from linnet.converters.onnx.problems import ConversionError, Problem
@@ -20,7 +21,7 @@ def from_onnx(
     input_shapes: Mapping[str, Sequence[int]] | None = None,
     optimize: bool = True,
 ) -> Graph:
-    """Converts an ONNX model (opset 7 to 28) into a graph with the signature "infer", named as the model's values are.
+    """Converts an ONNX model (opsets up to 28) into a graph with the signature "infer", named as the model's values are.
 
     input_shapes: {input name: shape} fixes dimensions that the model leaves open. optimize: False keeps one runtime node
     per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`, whose

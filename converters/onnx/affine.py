@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
 from linnet.graph import Function, Node, Tensor
 from linnet.mapping import Program, pointwise, program_of
 from linnet.passes.rewrite import join_sources

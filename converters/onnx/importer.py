@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
+from onnx import FunctionProto, NodeProto, TypeProto, defs
+
 from linnet.converters.onnx import rules
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name
@@ -14,7 +16,6 @@ from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.registry import NEWEST_OPSET, find
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
-from onnx import FunctionProto, NodeProto, TypeProto, defs
 
 MAIN = ("", "ai.onnx")
 OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
@@ -480,7 +481,8 @@ def type_of(tensor: Tensor | None) -> bytes:
                     dim.dim_value = d
                 elif isinstance(d, str):
                     dim.dim_param = d
-    return kind.SerializeToString()
+    text: bytes = kind.SerializeToString()
+    return text
 
 
 def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+
 from linnet.converters.onnx.operation import array_of, dtype_name
 from linnet.converters.onnx.problems import Unsupported
 from linnet.errors import FileError

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import onnx
+from onnx import AttributeProto, numpy_helper
+
 from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.graph import Dim, Function, Quantization, Tensor, emit
-from onnx import AttributeProto, numpy_helper
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer, Scope

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
 from linnet.graph import Tensor
 from linnet.mapping import REGISTER, Expr, Instruction, Program, Store
 

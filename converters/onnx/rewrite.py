@@ -4,6 +4,7 @@ Each makes a pattern of nodes into fewer; none changes what the graph computes b
 from __future__ import annotations
 
 import numpy as np
+
 from linnet import passes
 from linnet._ops import evaluate_node
 from linnet.converters.onnx.affine import absorb, normalizations_to_maps

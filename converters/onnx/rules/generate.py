@@ -4,6 +4,7 @@ What depends only on known values is folded at once into constants."""
 from __future__ import annotations
 
 import numpy as np
+
 from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
 from linnet.converters.onnx.program import REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule

@@ -4,6 +4,7 @@ Compress and NonZero depend on data: their results have sizes that are known onl
 from __future__ import annotations
 
 import numpy as np
+
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule

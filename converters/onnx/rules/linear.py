@@ -4,6 +4,7 @@ Integer products subtract their zero points by algebra, so that they stay produc
 from __future__ import annotations
 
 import numpy as np
+
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import FLOATS, REGISTER
 from linnet.converters.onnx.registry import rule

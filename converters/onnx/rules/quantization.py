@@ -4,6 +4,7 @@ Scales and zero points that are operands stay operands; the arithmetic is exact 
 from __future__ import annotations
 
 import numpy as np
+
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule

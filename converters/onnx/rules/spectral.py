@@ -4,6 +4,7 @@ Real signals have one component, complex ones two, along the last axis."""
 from __future__ import annotations
 
 import numpy as np
+
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
 from linnet.graph import Tensor, numpy_dtype
