@@ -265,7 +265,7 @@ def cast(
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """To another element type: floats to integers truncate and saturate, f16 and bf16 round to nearest even. Pointwise chains take it as a map opcode."""
+    """To another element type: floats to integers truncate and saturate, integers to integers keep the low bits, f16 and bf16 round to nearest even. Pointwise chains take it as a map opcode."""
     result = emit("cast", [x], {"dtype": dtype}, 1, name, function)
     return result[0]
 
