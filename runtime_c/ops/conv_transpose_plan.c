@@ -50,6 +50,13 @@ bool ln_transpose_supports(const ln_call *call) {
            w->dtype != LINNET_I16 && y->dtype != LINNET_I64 && sums_fit(call, &g);
 }
 
+bool ln_transpose_preferred(const ln_call *call) {
+    const ln_tensor *w = &call->inputs[1];
+    const ln_conv_transpose_attributes *a = call->attributes;
+    bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group;
+    return (few || ln_dtype_is_float(call->inputs[0].dtype)) && ln_transpose_supports(call);
+}
+
 linnet_status ln_transpose_configure(ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];

@@ -22,6 +22,9 @@ typedef struct ln_transpose_plan {
 } ln_transpose_plan;
 
 bool ln_transpose_supports(const ln_call *call);
+/* Those of them that the gather does better than the packed product: floats, and integers with few channels on a side
+ * (measured: 24 to 24 and 24 to 1 channels here, 128 to 64 there). */
+bool ln_transpose_preferred(const ln_call *call);
 linnet_status ln_transpose_configure(ln_call *call);
 /* Packed: weights [group][tap][in_group][padded], then bias [group][padded]; f32, or i32 with the zero point subtracted. */
 void ln_transpose_pack(const ln_call *call, void *packed);

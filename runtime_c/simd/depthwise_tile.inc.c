@@ -71,9 +71,6 @@ static void NAMED(pixels)(dw_span s, int64_t count, int64_t pixel, int64_t chann
         } else if (left >= 4) {
             NAMED(tile)(4, &s, pixel, channels, to, out_pixel);
             i += 4;
-        } else if (left >= 2) {
-            NAMED(tile)(2, &s, pixel, channels, to, out_pixel);
-            i += 2;
         } else {
             NAMED(tile)(1, &s, pixel, channels, to, out_pixel);
             i += 1;
