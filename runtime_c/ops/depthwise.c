@@ -95,7 +95,8 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     if (clamp && !d->integer)
         d->low = call->epilogue->low, d->high = call->epilogue->high;
     d->apply = call->epilogue != NULL && (d->integer || !clamp);
-    d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32;
+    /* The plan may lay the output over a dying operand of the epilogue, which must be read before anything is written. */
+    d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32 && call->n_extra == 0;
     if (d->integer) {
         status = ln_requant_prepare(call, x, w, 0, y, d->channels, (int)a->requant, &d->requant);
         if (status != LINNET_OK)
