@@ -82,7 +82,9 @@ static void commit(linnet_session *s, const ln_instance *instance) {
     if (instance->parent != NULL) commit(s, instance->parent);
     for (int32_t i = 0; i < instance->program->n_commits; ++i) {
         const ln_port *port = &instance->program->commits[i];
-        memcpy(ln_store_data(s->store, port->index), ln_instance_pointer(s, instance, &port->operand), port->bytes);
+        if (port->bytes > 0)
+            memcpy(ln_store_data(s->store, port->index), ln_instance_pointer(s, instance, &port->operand),
+                   (size_t)port->bytes);
         ln_store_bump(s->store, port->index);
     }
 }

@@ -75,15 +75,19 @@ static void *imported(const linnet_session *session, const ln_instance *instance
     return NULL;
 }
 
+/* NULL stays NULL: arithmetic on it is undefined even with offset 0. */
+static void *at(const void *base, uint64_t offset) {
+    return base != NULL ? (char *)(uintptr_t)base + offset : NULL;
+}
+
 void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
     switch (o->region) {
     case LN_REGION_HOST: return (void *)(uintptr_t)o->pointer;
-    case LN_REGION_VARIABLE: return (char *)ln_store_data(session->store, o->index) + o->offset;
-    case LN_REGION_IO: return instance->io + o->offset;
-    case LN_REGION_ARENA:
-        return (o->device == 0 ? instance->arena : (char *)instance->device_arenas[o->device]) + o->offset;
-    case LN_REGION_RESIDENT: return (char *)instance->residents[o->device] + o->offset;
-    case LN_REGION_IMPORT: return (char *)imported(session, instance, o->index) + o->offset;
+    case LN_REGION_VARIABLE: return at(ln_store_data(session->store, o->index), o->offset);
+    case LN_REGION_IO: return at(instance->io, o->offset);
+    case LN_REGION_ARENA: return at(o->device == 0 ? instance->arena : instance->device_arenas[o->device], o->offset);
+    case LN_REGION_RESIDENT: return at(instance->residents[o->device], o->offset);
+    case LN_REGION_IMPORT: return at(imported(session, instance, o->index), o->offset);
     default: return NULL;
     }
 }
@@ -105,9 +109,9 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
             pointers[n_in + o] = ln_instance_pointer(session, instance, &step->outputs[o]);
         bound->buffers.inputs = pointers;
         bound->buffers.outputs = (void *const *)(pointers + n_in);
-        bound->buffers.packed = p->packed != NULL ? (char *)p->packed + step->packed_offset : NULL;
-        bound->buffers.scratch = instance->arena + p->arena;
-        bound->buffers.thread_scratch = instance->arena + p->arena + p->scratch_shared;
+        bound->buffers.packed = at(p->packed, step->packed_offset);
+        bound->buffers.scratch = at(instance->arena, p->arena);
+        bound->buffers.thread_scratch = at(instance->arena, p->arena + p->scratch_shared);
         bound->buffers.thread_stride = p->scratch_thread;
         bound->buffers.output_dims = step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;
         bound->buffers.error = &session->run_error;
