@@ -25,9 +25,9 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
 linnet_status ln_epilogue_prepare(ln_epilogue *epilogue, ln_call *call);
 /* Applies it to a tile: rows [row, row + rows) and columns [column, column + columns) of the op's f32 result, which stand
  * in `tile` with `tile_stride` elements from row to row, and stores into b->outputs[0] (any dtype). Thread safe; uses
- * only the stack. tile may be the output itself when that is f32 and there are no extra operands (the plan may lay the
- * output over a dying one, of which each element is read before it is written). Without an epilogue (call->epilogue NULL) it only
- * converts and stores. */
+ * only the stack. tile may be the output itself when that is f32 and there are no extra operands: the plan may lay the
+ * output over a dying one, of which each element is read before it is written. Without an epilogue (call->epilogue
+ * NULL) it only converts and stores. */
 void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, int64_t rows, int64_t column,
                        int64_t columns, const float *tile, int64_t tile_stride);
 
