@@ -1,6 +1,7 @@
 /* reduce.inc.c - fast reductions over runs (innermost axis reduced) and over rows (innermost axis kept), per ISA level.
  * Sums go in blocks: f32 inside a block, blocks into f64, so errors stay small and never depend on threads. */
 #include "ops/convert.h"
+#include "ops/index.h"
 #include "ops/reduce_axes.h"
 
 #include <math.h>
@@ -208,3 +209,67 @@ const ln_kernel LN_SIMD_NAME(ln_reduce_simd) = {
     .configure = LN_SIMD_NAME(reduce_configure),
     .run = LN_SIMD_NAME(reduce_work),
 };
+
+/* ---- argmax and argmin of f32 along one axis, in any layout: scalar code, so the plainest ISA level stands for all ---- */
+
+#if defined(LN_SIMD_SSE2) || defined(LN_SIMD_NEON)
+
+static bool LN_SIMD_NAME(arg_supports)(const ln_call *call) {
+    const ln_reduce_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0];
+    uint32_t mask;
+    bool bad;
+    return call->epilogue == NULL && x->dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_I64 && ln_count(x) > 0 &&
+           (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN) &&
+           ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad) && mask != 0 && (mask & (mask - 1)) == 0;
+}
+
+static linnet_status LN_SIMD_NAME(arg_configure)(ln_call *call) {
+    call->work[0] = ln_count(&call->outputs[0]);
+    call->grain = ln_max(1, 16384 * call->work[0] / ln_count(&call->inputs[0]));
+    return LINNET_OK;
+}
+
+static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                           int thread) {
+    (void)phase;
+    (void)thread;
+    const ln_reduce_attributes *a = call->attributes;
+    const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
+    ln_tensor kept = *x;
+    uint32_t mask;
+    bool bad, largest = a->kind == LN_REDUCE_KIND_ARGMAX, last = a->select_last_index != 0;
+    int axis = 0;
+    ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad);
+    while (!(mask >> axis & 1u))
+        axis++;
+    kept.dims[axis] = 1;
+    for (int64_t i = begin; i < end; i++) {
+        const float *p = (const float *)b->inputs[0] + ln_offset_of(&kept, i);
+        int64_t best_at = 0, stride = x->strides[axis];
+        float best = p[0];
+        for (int64_t k = 1; k < x->dims[axis]; k++) {
+            float v = p[k * stride];
+            bool better = largest ? !(v <= best) : !(v >= best); /* also when v is NaN, the extreme */
+            if (best != best)
+                better = last && v != v;
+            if (better || (last && v == best)) {
+                best = v;
+                best_at = k;
+            }
+        }
+        ((int64_t *)b->outputs[0])[ln_offset_of(y, i)] = best_at;
+    }
+    return LINNET_OK;
+}
+
+const ln_kernel LN_SIMD_NAME(ln_reduce_arg) = {
+    .name = "reduce_f32_arg_1__" LN_SIMD_TEXT,
+    .op = LN_OP_REDUCE,
+    .isa = LN_SIMD_ISA,
+    .flags = LN_KERNEL_VIEWS,
+    .supports = LN_SIMD_NAME(arg_supports),
+    .configure = LN_SIMD_NAME(arg_configure),
+    .run = LN_SIMD_NAME(arg_run),
+};
+#endif

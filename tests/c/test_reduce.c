@@ -63,6 +63,17 @@ static void test_kinds(void) {
         reduce_case(LINNET_F32, kind, 4, pool, 13, false, 1, false);
         reduce_case(LINNET_F32, kind, 4, empty, 2, false, 0, false);
     }
+    for (int round = 0; round < 40; round++) { /* argmax and argmin, with ties and NaN */
+        static float values[8 * 9 * 20 * 9];
+        ln_reduce_attributes a = {.kind = LN_REDUCE_KIND_ARGMAX + round % 2, .axes = {(int64_t[]){random_below(4)}, 1},
+                                  .keep_dims = round / 2 % 2, .select_last_index = round / 4 % 2};
+        test_case t = {.name = "arg", .op = LN_OP_REDUCE, .attributes = &a, .n_inputs = 1, .n_outputs = 1, .y_layout = 0};
+        t.inputs[0] = TENSOR(LINNET_F32, random_below(2), 1 + random_below(8), 1 + random_below(9), 1 + random_below(20), 1 + random_below(9));
+        for (size_t i = 0; i < sizeof values / sizeof *values; i++)
+            values[i] = round > 30 && random_below(30) == 0 ? NAN : (float)random_below(7);
+        t.given[0] = true, t.values[0] = values;
+        compare(&t);
+    }
     for (int i = 3; i < 6; i++)
         reduce_case(dtypes[i], LN_REDUCE_KIND_MEAN, 4, pool, 12, false, 1, false);
 }
