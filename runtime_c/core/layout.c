@@ -154,7 +154,8 @@ static void choose(ln_work *w, group *g) {
         int choice = g[i].fixed;
         if (choice == FREE) {
             const group *r = &g[root(g, i)];
-            choice = r->as_dense > r->as_last ? LAST : DENSE;
+            /* On a tie the neighbour is a heavy op: next to it a map can become its epilogue. */
+            choice = r->as_dense > 0 && r->as_dense >= r->as_last ? LAST : DENSE;
         }
         if (choice == LAST && v->host == NULL && v->tensor.rank >= 3) ln_set_layout(&v->tensor, LN_LAYOUT_CHANNELS_LAST);
     }

@@ -1,0 +1,116 @@
+"""Random graphs, planned with everything on and with nothing on: layouts, views, in-place writing and fusion change no result.
+Whatever a pass gets wrong about lifetimes or strides shows up as another number."""
+
+from __future__ import annotations
+
+import linnet
+import numpy as np
+import pytest
+from linnet import ops
+from linnet.graph import Function, Graph, Tensor
+
+SEEDS = range(120)
+
+
+def _weights(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return (rng.standard_normal(shape) / np.sqrt(max(1, int(np.prod(shape[1:]))))).astype(np.float32)
+
+
+class Builder:
+    """Adds random nodes over 4-D tensors [1, C, H, W]; every tensor made is a candidate operand of the next."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.graph = Graph()
+        self.main: Function = self.graph.function()
+        self.tensors: list[Tensor] = []
+
+    def pick(self) -> Tensor:
+        """Recent tensors are likelier, so that chains as well as skips come out."""
+        back = int(self.rng.geometric(0.4))
+        return self.tensors[-min(back, len(self.tensors))]
+
+    def same_shape(self, x: Tensor) -> Tensor:
+        others = [t for t in self.tensors if t.shape == x.shape]
+        return others[int(self.rng.integers(len(others)))]
+
+    def conv(self, x: Tensor) -> Tensor:
+        channels = int(x.shape[1])
+        kind = self.rng.integers(3)
+        if kind == 0:  # depthwise
+            return ops.conv(x, self.constant(channels, 1, 3, 3), self.constant(channels), pads=[1] * 4, group=channels)
+        out = int(self.rng.choice([8, 16, 24]))
+        if kind == 1:
+            return ops.conv(x, self.constant(out, channels, 1, 1), None)
+        return ops.conv(x, self.constant(out, channels, 3, 3), self.constant(out), pads=[1] * 4)
+
+    def constant(self, *shape: int) -> Tensor:
+        return self.main.constant(_weights(self.rng, *shape))
+
+    def node(self) -> None:
+        x = self.pick()
+        shape = tuple(int(d) for d in x.shape)
+        match int(self.rng.integers(11)):
+            case 0 | 1 | 2:
+                made = self.conv(x)
+                if self.rng.random() < 0.7:
+                    made = ops.relu(made)
+                elif any(t.shape == made.shape for t in self.tensors):
+                    made = ops.add(made, self.same_shape(made))
+            case 3:
+                made = ops.add(x, self.same_shape(x))
+            case 4:
+                made = ops.multiply(x, self.constant(shape[1], 1, 1))
+            case 5:
+                made = ops.scale(x, 0.5, 0.25)
+            case 6:
+                made = ops.concat([x, self.same_shape(x)], int(self.rng.integers(1, 4)))
+                if max(made.shape) > 64:  # type: ignore[type-var]
+                    return
+            case 7:
+                axis = int(self.rng.integers(1, 4))
+                if shape[axis] < 4:
+                    return
+                half = shape[axis] // 2
+                made = ops.copy([x], kind="slice", starts=[half], ends=[shape[axis]], axes=[axis], steps=[1])[0]
+            case 8:
+                perm = [[0, 2, 3, 1], [0, 3, 1, 2], [0, 1, 3, 2]][int(self.rng.integers(3))]
+                made = ops.transpose(x, perm)
+            case 9:
+                made = ops.reshape(x, [shape[0], shape[2], shape[1], shape[3]])
+            case _:
+                if min(shape[2:]) < 2:
+                    return
+                made = ops.pool(x, kind="max", kernel=[2, 2], strides=[1, 1])[0]
+        self.tensors.append(made)
+
+    def finish(self) -> None:
+        every = len(self.tensors)
+        wanted = {every - 1, *(int(i) for i in self.rng.integers(0, every, 2))}
+        self.main.outputs = [self.tensors[i] for i in sorted(wanted) if self.tensors[i] not in self.main.inputs]
+        self.graph.signature("infer", self.main)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_plans_agree(seed: int) -> None:
+    builder = Builder(seed)
+    rng = builder.rng
+    shapes = [(1, int(rng.choice([3, 8, 16])), int(rng.choice([4, 8, 9])), 8) for _ in range(2)]
+    for i, shape in enumerate(shapes):
+        builder.tensors.append(builder.main.placeholder(f"x{i}", "f32", shape))
+    for _ in range(int(rng.integers(4, 24))):
+        builder.node()
+    builder.finish()
+    if not builder.main.outputs:
+        return
+    feeds = {f"x{i}": rng.standard_normal(shape).astype(np.float32) for i, shape in enumerate(shapes)}
+    names = [t.name for t in builder.main.outputs]
+    expected = linnet.Session(builder.graph, reference=True, threads=1).run(feeds, names)
+    for options in ({"threads": 1}, {"threads": 3}, {"threads": 1, "isa_max": "scalar"}):
+        session = linnet.Session(builder.graph, **options)  # type: ignore[arg-type]
+        first = session.run(feeds, names)
+        again = session.run(feeds, names)
+        for name, value in expected.items():
+            span = max(1.0, float(np.abs(value).max(initial=0)))
+            np.testing.assert_allclose(first[name], value, rtol=0, atol=2e-5 * span, err_msg=f"{name} {options}")
+            np.testing.assert_array_equal(first[name], again[name], err_msg=f"{name}: a second run differs")
