@@ -11,7 +11,8 @@ static bool shape_fits(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     ln_window g;
-    if (ln_window_conv(a, x, w, &g, NULL) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels)
+    if (ln_window_conv(a, x, w, &g, NULL) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
+        g.kernel[0] * g.kernel[1] > LN_DEPTHWISE_ROWS)
         return false;
     if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1))
         return false;
@@ -103,15 +104,18 @@ linnet_status ln_depthwise_configure(ln_call *call) {
             return status;
         d->sums_fit = sums_fit(call, d);
     }
-    size_t packed = (size_t)((ln_window_taps(g) * 4 + 3 * 8) * d->padded);
+    size_t packed = (size_t)((ln_window_taps(g) * 4 + 2 * 8) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
     } else {
         call->scratch_bytes = packed;
         call->phases = 2;
     }
-    if (!d->direct)
-        call->scratch_thread = (size_t)(g->out[2] * d->channels) * sizeof(float);
+    d->widen = x->dtype != LINNET_F32;
+    d->row_bytes = d->direct ? 0 : ln_round_up((size_t)(g->out[2] * d->channels) * sizeof(float), LN_ALIGNMENT);
+    call->scratch_thread = d->row_bytes;
+    if (d->widen)
+        call->scratch_thread += (size_t)(g->kernel[0] * g->kernel[1] * g->in[2] * d->channels) * sizeof(float);
     call->work[call->phases == 2] = g->batch * g->out[0] * g->out[1];
     call->flops = (uint64_t)(2 * g->batch * d->channels * ln_window_positions(g) * ln_window_taps(g));
     return LINNET_OK;
@@ -119,7 +123,7 @@ linnet_status ln_depthwise_configure(ln_call *call) {
 
 static ln_depthwise_weights parts_of(const ln_depthwise *d, const void *packed) {
     const char *bias = (const char *)packed + ln_window_taps(&d->window) * d->padded * 4;
-    return (ln_depthwise_weights){packed, bias, bias + d->padded * 8, (const int64_t *)(bias + d->padded * 16)};
+    return (ln_depthwise_weights){packed, bias, (const int64_t *)(const void *)(bias + d->padded * 8)};
 }
 
 ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b) {
@@ -143,14 +147,11 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
             continue;
         }
         int64_t value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
-        uint32_t sum = 0, narrow = d->sums_fit ? (uint32_t)value : 0;
         for (int64_t t = 0; t < taps; t++) {
             int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(w, &ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
             ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
-            sum += (uint32_t)v;
         }
-        ((int32_t *)parts.bias)[c] = (int32_t)narrow;
-        ((int32_t *)parts.full)[c] = (int32_t)(narrow - (uint32_t)d->requant.x_zero * sum);
+        ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;
         ((int64_t *)parts.wide_bias)[c] = value;
     }
 }

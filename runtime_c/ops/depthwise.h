@@ -7,6 +7,7 @@
 #include "ops/requant.h"
 #include "ops/window.h"
 
+#define LN_DEPTHWISE_ROWS 64 /* most rows of taps (kernel depth * height) */
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to this many, the widest vector */
 
 typedef struct ln_depthwise {
@@ -14,18 +15,20 @@ typedef struct ln_depthwise {
     ln_window_strides x, y;
     int64_t channels, padded;
     bool constant;        /* weights and bias are packed; else phase 0 packs them into scratch */
+    bool widen;           /* x is not f32: each thread widens the rows that it needs */
     bool direct;          /* f32 rows are computed right in the output */
     bool apply;           /* ln_epilogue_apply stores (in place, with direct) */
     float low, high;      /* clamp of floats */
     bool integer;
     bool sums_fit;        /* sum and bias fit 32 bits, proved from the constants; else the bias is added in 64 bits */
+    size_t row_bytes;     /* of the result row in the thread's scratch; the widened rows follow */
     ln_requant requant;
 } ln_depthwise;
 
-/* Packed: weights [taps][padded] (f32, or i32 with the zero point subtracted), then three rows of `padded` 64-bit cells:
- * 0: bias (f32, or i32 when sums_fit, else 0); 1: integers: bias - x_zero * sum of all taps; 2: the bias as i64. */
+/* Packed: weights [taps][padded] (f32, or i32 with the zero point subtracted), then two rows of `padded` 64-bit cells:
+ * bias (f32, or i32 when sums_fit, else 0), and the bias as i64. */
 typedef struct ln_depthwise_weights {
-    const void *taps, *bias, *full;
+    const void *taps, *bias;
     const int64_t *wide_bias;
 } ln_depthwise_weights;
 

@@ -48,20 +48,13 @@ static void transpose_widen(const ln_call *call, const ln_transpose_plan *p, con
     int64_t iy = row % w->in[1], iz = row / w->in[1] % w->in[0], n = row / w->in[1] / w->in[0];
     int64_t from = n * p->x_stored.n + iz * p->x_stored.s[0] + iy * p->x_stored.s[1];
     float *to = (float *)(uintptr_t)ln_transpose_input(call, b) + row * p->x.s[1];
-    int64_t count = w->in[2] * w->in_channels, i = 0;
-    if (p->x_stored.s[2] == w->in_channels)
-        any_widen(dtype, b->inputs[0], from, count, to);
-    else
-        for (int64_t ix = 0; ix < w->in[2]; ix++)
-            any_widen(dtype, b->inputs[0], from + ix * p->x_stored.s[2], w->in_channels, to + ix * w->in_channels);
-    if (!p->integer)
-        return;
-    vi zero = vi_set1(p->requant.x_zero);
-    for (; i + VF_WIDTH <= count; i += VF_WIDTH)
-        vi_store((int32_t *)(void *)(to + i), vi_sub(vi_from_vf(vf_load(to + i)), zero));
-    if (i < count) {
-        int rest = (int)(count - i);
-        vi_store_partial((int32_t *)(void *)(to + i), rest, vi_sub(vi_from_vf(vf_load_partial(to + i, rest)), zero));
+    bool whole = p->x_stored.s[2] == w->in_channels;
+    int64_t count = whole ? w->in[2] * w->in_channels : w->in_channels;
+    for (int64_t ix = 0; ix < (whole ? 1 : w->in[2]); ix++, from += p->x_stored.s[2], to += w->in_channels) {
+        if (p->integer)
+            any_widen_integer(dtype, b->inputs[0], from, count, p->requant.x_zero, (int32_t *)(void *)to);
+        else
+            any_widen(dtype, b->inputs[0], from, count, to);
     }
 }
 
