@@ -3,9 +3,10 @@ Whatever a pass gets wrong about lifetimes or strides shows up as another number
 
 from __future__ import annotations
 
-import linnet
 import numpy as np
 import pytest
+
+import linnet
 from linnet import ops
 from linnet.graph import Function, Graph, Tensor
 
