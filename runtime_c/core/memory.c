@@ -10,7 +10,7 @@ struct ln_pool_block {
     size_t size;         /* of the whole block */
 };
 
-enum { BLOCK_HEADER = 64, FIRST_BLOCK = 4096, LARGEST_GROWTH = 1 << 20, OWN_BLOCK = 1 << 16 };
+enum { BLOCK_HEADER = 64, FIRST_BLOCK = 4096, LARGEST_GROWTH = 1 << 15, OWN_BLOCK = 1 << 16 };
 
 static void *default_alloc(void *context, size_t size, size_t alignment)
 {
