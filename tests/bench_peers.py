@@ -194,16 +194,20 @@ def machine() -> dict[str, str]:
     import linnet
 
     text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    words = [word for i, word in enumerate(sys.argv) if i and "--json" not in (word, sys.argv[i - 1])]
+    load = os.getloadavg()[0]
+    busy = load > 1.5 * len(os.sched_getaffinity(0))
     model = re.search(r"model name\s*: (.*)", text)
     return {
         "processor": model.group(1).strip() if model else platform.machine(),
-        "cores": str(len(os.sched_getaffinity(0))),
+        "cores": f"{len(os.sched_getaffinity(0))} cores",
         "system": f"{platform.system()} {platform.machine()}",
         "isa": linnet.isa_names()[-1],
         "linnet": linnet.__version__,
         "onnxruntime": onnxruntime.__version__,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "command": "python -m tests.bench_peers " + " ".join(sys.argv[1:]),
+        "command": " ".join(["python -m tests.bench_peers", *words]),
+        "load": f" The machine was busy with other work (load {load:.0f}): ratios say more than times." if busy else "",
     }
 
 
@@ -212,7 +216,7 @@ def show(report: dict[str, Any]) -> None:
     from rich.table import Table
 
     about = report["machine"]
-    title = f"{about['processor']}, {about['cores']} cores, {about['isa']}, {about['date']}"
+    title = f"{about['processor']}, {about['cores']}, {about['isa']}, {about['date']}"
     table = Table(
         title=title, caption=f"{about['command']}; ONNX Runtime {about['onnxruntime']}; medians, batch 1, 224x224"
     )
@@ -234,9 +238,10 @@ def show(report: dict[str, Any]) -> None:
 def as_markdown(report: dict[str, Any]) -> str:
     """The table of README.md."""
     about = report["machine"]
+    title = ", ".join(f"{about[key]}" for key in ("processor", "cores", "isa", "date"))
     lines = [
-        f"{about['processor']}, {about['cores']} cores, {about['isa']}; {about['date']}; ONNX Runtime {about['onnxruntime']}; batch 1, "
-        f"224x224; `{about['command'].strip()}`, medians of interleaved fresh processes:",
+        f"{title}. Batch 1, 224x224, beside ONNX Runtime {about['onnxruntime']} at f32; medians of interleaved fresh processes: "
+        f"`{about['command']}`.{about['load']}",
         "",
         "| network | dtype | threads | linnet, ms | ONNX Runtime f32, ms | ratio | file, MB | memory, MB |",
         "|---|---|---|---|---|---|---|---|",
@@ -246,11 +251,10 @@ def as_markdown(report: dict[str, Any]) -> str:
             f"| {row['net']} | {row['dtype']} | {row['threads']} | {row['linnet_ms']:.2f} | {row['onnxruntime_f32_ms']:.2f} "
             f"| {row['ratio']:.2f} | {row['file_bytes'] / 1e6:.1f} | {row['memory_bytes'] / 1e6:.1f} |"
         )
-    plan = next(
-        (row["plan_ms"] for row in report["nets"] if (row["net"], row["dtype"]) == ("mobilenet_v2", "f32")), None
-    )
-    lines += ["", f"MobileNetV2 f32: from process start to the first result in {report['cold_start_ms']:.0f} ms (`linnet-run`)"
-              + (f", planned in {plan:.1f} ms" if plan else "") + f". `import linnet` takes {report['import_ms']:.0f} ms."]  # fmt: skip
+    plans = [row["plan_ms"] for row in report["nets"] if (row["net"], row["dtype"]) == ("mobilenet_v2", "f32")]
+    planned = f", of which {plans[0]:.1f} ms are planning" if plans else ""
+    cold = f"MobileNetV2 f32: {report['cold_start_ms']:.0f} ms from process start to the result on disk (`linnet-run`){planned}."
+    lines += ["", f"{cold} `import linnet`: {report['import_ms']:.0f} ms."]
     return "\n".join(lines)
 
 
