@@ -204,7 +204,8 @@ typedef struct linnet_plan_config {
     const char *signature;             /* NULL: "infer" */
     const linnet_shape *shapes;        /* of the inputs whose declared shape is not fully known */
     int32_t shape_count;
-    const char *const *fetches;        /* names of outputs, or of any tensor; NULL: all outputs of the signature */
+    const char *const *fetches;        /* names of outputs, or of any tensor; NULL: all outputs of the signature.
+                                        * Variables that the signature assigns are assigned whatever is fetched. */
     int32_t fetch_count;
     int32_t threads;                   /* 0: linnet_default_threads() */
     const char *isa_max;               /* NULL: the best; else a linnet_isa_name() */
@@ -215,8 +216,10 @@ typedef struct linnet_plan_config {
     const linnet_allocator *allocator; /* NULL: the model's */
 } linnet_plan_config;
 
-/* Exact bytes by region. `total` is what plan, store and session together take through their allocators for running:
- * activations + scratch + packed_weights + constants + variables + io + bookkeeping. */
+/* Exact bytes by region. `total` is every byte that the model, this plan, one store and one session of it take through
+ * their allocators for running: activations + scratch + packed_weights + constants + variables + io + bookkeeping. The
+ * session is one with an arena and threads of its own; planning gives back all that it took besides. Segments whose
+ * shapes depend on data come on top while running, within max_bytes. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
