@@ -8,6 +8,11 @@ linnet_status ln_infer_cumsum(const ln_infer *infer) {
     const ln_tensor *x = &infer->inputs[0];
     ln_same_shape(x, &infer->outputs[0]);
     infer->outputs[0].dtype = x->dtype;
+    if (ln_count(&infer->inputs[1]) >= 0 && ln_count(&infer->inputs[1]) != 1) {
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "cumsum takes one axis");
+        ln_expected(infer->error, "1 element");
+        return ln_got(infer->error, "%lld", (long long)ln_count(&infer->inputs[1]));
+    }
     if (infer->inputs[1].data && x->rank >= 0 && ln_axis(ln_known_int(&infer->inputs[1], 0), x->rank) < 0) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "cumsum along an axis that the tensor does not have");
         ln_expected(infer->error, "an axis in [-%d, %d)", x->rank, x->rank);

@@ -49,6 +49,12 @@ static linnet_status infer_nd(const ln_infer *infer, const ln_tensor *x, const l
         ln_expected(infer->error, "from 1 to %lld", (long long)(x->rank - a->batch_dims));
         return ln_got(infer->error, "%lld", (long long)depth);
     }
+    for (int d = 0; d < a->batch_dims; d++)
+        if (x->dims[d] >= 0 && index->dims[d] >= 0 && x->dims[d] != index->dims[d]) {
+            ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "gather nd: the batch dimensions of indices and tensor differ");
+            ln_expected(infer->error, "%lld at dimension %d of indices", (long long)x->dims[d], d);
+            return ln_got(infer->error, "%lld", (long long)index->dims[d]);
+        }
     int first = (int)(a->batch_dims + depth);
     int rank = index->rank - 1 + x->rank - first;
     if (rank > LN_MAX_RANK)

@@ -21,7 +21,7 @@ linnet_status ln_infer_group_norm(const ln_infer *infer) {
         return ln_got(infer->error, "%lld with rank %d", (long long)a->channel_axis, x->rank);
     }
     int64_t channels = x->dims[axis];
-    if (a->groups < 0 || (a->groups > 0 && channels >= 0 && channels % a->groups != 0)) {
+    if (a->groups < 0 || (a->groups > 0 && channels >= 0 && (a->groups > ln_max(channels, 1) || channels % a->groups != 0))) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "groups does not divide the channels");
         ln_expected(infer->error, "0 (one per channel), or a divisor of %lld", (long long)channels);
         return ln_got(infer->error, "%lld", (long long)a->groups);
@@ -81,7 +81,8 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     const ln_group_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = ln_axis(a->channel_axis, x->rank);
-    int64_t channels = x->dims[axis], groups = group_count(call, channels), size = channels / groups, positions = 1;
+    int64_t channels = x->dims[axis], groups = group_count(call, channels), size = groups > 0 ? channels / groups : 0,
+            positions = 1;
     for (int d = 1; d < x->rank; d++)
         positions *= d == axis ? 1 : x->dims[d];
     double count = (double)(positions * size);

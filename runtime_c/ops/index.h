@@ -42,7 +42,9 @@ static inline void ln_same_shape(const ln_tensor *a, ln_tensor *out) {
         out->dims[d] = a->dims[d];
 }
 
-/* Value of element i of an integer operand whose data is known, whatever its length. */
-static inline int64_t ln_known_int(const ln_tensor *t, int64_t i) { return ln_load_i64(t->data, t->dtype, i); }
+/* Value of element i of an integer operand whose data is known; 0 where it has no such element. */
+static inline int64_t ln_known_int(const ln_tensor *t, int64_t i) {
+    return i < ln_count(t) ? ln_load_i64(t->data, t->dtype, i) : 0;
+}
 
 #endif

@@ -24,6 +24,18 @@ static inline linnet_status ln_check_quant_operands(const ln_infer *infer, int64
         return ln_got(infer->error, "%s", linnet_dtype_name(scale->dtype));
     }
     int64_t size = ln_count(scale);
+    if (ln_given(infer->inputs, infer->n_inputs, 2)) {
+        const ln_tensor *zero = &infer->inputs[2];
+        bool same = zero->rank == scale->rank;
+        for (int i = 0; same && i < scale->rank; i++)
+            same = zero->dims[i] < 0 || scale->dims[i] < 0 || zero->dims[i] == scale->dims[i];
+        if (zero->rank >= 0 && scale->rank >= 0 && !same && !(ln_count(zero) == 1 && block == 0)) {
+            char of_zero[64], of_scale[64];
+            ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the zero point has another shape than the scale");
+            ln_expected(infer->error, "%s", ln_shape_text(scale->dims, scale->rank, of_scale, sizeof of_scale));
+            return ln_got(infer->error, "%s", ln_shape_text(zero->dims, zero->rank, of_zero, sizeof of_zero));
+        }
+    }
     if (scale->rank < 0 || x->rank < 0 || size < 0 || (size == 1 && block == 0))
         return LINNET_OK;
     int d = ln_axis(axis, x->rank);

@@ -273,6 +273,8 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
         if (!is_active(call, &p, i))
             continue;
         int first, taps;
+        if (a->antialias && !(p.scale[axis] > 0x1p-20f)) /* the filter would have more taps than can be counted */
+            return LINNET_TOO_LARGE;
         filter_extent(a, p.scale[axis], &first, &taps);
         int32_t *index = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *index);
         float *weight = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *weight);

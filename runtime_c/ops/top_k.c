@@ -21,6 +21,11 @@ linnet_status ln_infer_top_k(const ln_infer *infer) {
         return ln_got(infer->error, "%lld", (long long)a->axis);
     }
     int64_t n = -1;
+    if (ln_count(k) >= 0 && ln_count(k) != 1) {
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "top_k takes one k");
+        ln_expected(infer->error, "1 element");
+        return ln_got(infer->error, "%lld", (long long)ln_count(k));
+    }
     if (k->data) {
         n = ln_known_int(k, 0);
         if (n < 0 || (x->dims[axis] >= 0 && n > x->dims[axis])) {
