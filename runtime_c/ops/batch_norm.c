@@ -4,9 +4,6 @@
 
 #include <math.h>
 
-/* Rank 1 has no channel axis 1: it is one channel. -1: out of range. */
-static int channel_axis(int64_t axis, int rank) { return ln_axis(axis, rank); }
-
 linnet_status ln_infer_batch_norm(const ln_infer *infer) {
     const ln_batch_norm_attributes *a = infer->attributes;
     const ln_tensor *x = &infer->inputs[0];
@@ -18,7 +15,7 @@ linnet_status ln_infer_batch_norm(const ln_infer *infer) {
         return LINNET_OK;
     for (int i = 0; i < x->rank; i++)
         y->dims[i] = x->dims[i];
-    int axis = channel_axis(a->channel_axis, x->rank);
+    int axis = ln_axis(a->channel_axis, x->rank); /* -1 with rank 1: one channel */
     if (axis < 0 && x->rank != 1) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "channel_axis is out of range");
         ln_expected(infer->error, "from %d to %d", -x->rank, x->rank - 1);
@@ -54,7 +51,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     (void)phase, (void)thread;
     const ln_batch_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    int axis = channel_axis(a->channel_axis, x->rank);
+    int axis = ln_axis(a->channel_axis, x->rank);
     for (int64_t item = begin; item < end; item++) {
         int64_t in = 0, out = 0, channel = 0, rest = item;
         for (int d = x->rank - 1; d >= 0; d--) {

@@ -44,29 +44,27 @@ bool ln_depthwise_supports_integer(const ln_call *call) {
     return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call);
 }
 
-static int64_t weight_offset(const ln_tensor *w, const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
-    (void)w;
+static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int64_t c, int64_t tap) {
     int64_t kx = tap % g->kernel[2], ky = tap / g->kernel[2] % g->kernel[1], kz = tap / g->kernel[2] / g->kernel[1];
     return c * s->n + kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
 }
 
 /* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
 static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
-    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    const ln_tensor *w = &call->inputs[1];
     if (!d->requant.wide)
         return true; /* 32-bit sums wrap by definition */
     if (!d->constant)
         return false;
     ln_window_strides ws = ln_window_strides_of(w, 1);
     int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
-    (void)x;
     for (int64_t c = 0; c < d->channels; c++) {
         int64_t bias = has_bias(call) ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0]) : 0;
         if (bias > INT32_MAX || bias < -INT32_MAX)
             return false;
         int64_t sum = bias < 0 ? -bias : bias;
         for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
-            int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(w, &ws, &d->window, c, t)) - d->requant.w_zero[c];
+            int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c];
             sum += (v < 0 ? -v : v) * reach;
         }
         if (sum > INT32_MAX)
@@ -142,13 +140,13 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
         if (!d->integer) {
             for (int64_t t = 0; t < taps; t++)
                 ((float *)parts.taps)[t * d->padded + c] =
-                    real ? (float)ln_load_f64(weights, w->dtype, weight_offset(w, &ws, &d->window, c, t)) : 0;
+                    real ? (float)ln_load_f64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) : 0;
             ((float *)parts.bias)[c] = real && bias != NULL ? (float)ln_load_f64(bias, call->inputs[2].dtype, c * stride) : 0;
             continue;
         }
         int64_t value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
         for (int64_t t = 0; t < taps; t++) {
-            int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(w, &ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
+            int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
             ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
         }
         ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;
