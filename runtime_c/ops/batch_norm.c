@@ -11,10 +11,8 @@ linnet_status ln_infer_batch_norm(const ln_infer *infer) {
     ln_tensor *y = &infer->outputs[0];
     y->dtype = x->dtype;
     y->rank = x->rank;
-    if (x->rank < 0)
-        return LINNET_OK;
-    for (int i = 0; i < x->rank; i++)
-        y->dims[i] = x->dims[i];
+    if (x->rank < 0) return LINNET_OK;
+    for (int i = 0; i < x->rank; i++) y->dims[i] = x->dims[i];
     int axis = ln_axis(a->channel_axis, x->rank); /* -1 with rank 1: one channel */
     if (axis < 0 && x->rank != 1) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "channel_axis is out of range");
@@ -24,8 +22,7 @@ linnet_status ln_infer_batch_norm(const ln_infer *infer) {
     int64_t channels = axis < 0 ? 1 : x->dims[axis];
     for (int i = 1; i < 5; i++) {
         const ln_tensor *t = &infer->inputs[i];
-        if (t->rank < 0 || (t->rank == 1 && (t->dims[0] < 0 || channels < 0 || t->dims[0] == channels)))
-            continue;
+        if (t->rank < 0 || (t->rank == 1 && (t->dims[0] < 0 || channels < 0 || t->dims[0] == channels))) continue;
         char text[96];
         ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not fit the channels of x", names[i]);
         ln_expected(infer->error, "shape [%lld]", (long long)channels);

@@ -5,18 +5,16 @@
 
 linnet_status ln_infer_conv(const ln_infer *infer) {
     const ln_conv_attributes *a = infer->attributes;
-    const ln_tensor *x = &infer->inputs[0], *w = &infer->inputs[1], *bias = infer->n_inputs > 2 ? &infer->inputs[2] : NULL;
+    const ln_tensor *x = &infer->inputs[0], *w = &infer->inputs[1],
+                    *bias = infer->n_inputs > 2 ? &infer->inputs[2] : NULL;
     ln_tensor *y = &infer->outputs[0];
     linnet_status status = ln_infer_product_dtype(x, w, bias, a->output_dtype, &y->dtype, infer->error);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     y->rank = -1;
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     ln_window window;
     status = ln_window_conv(a, x, w, &window, infer->error);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     if (bias != NULL && bias->dtype != LINNET_NONE && bias->rank >= 0 &&
         (bias->rank != 1 || (bias->dims[0] >= 0 && window.out_channels >= 0 && bias->dims[0] != window.out_channels))) {
         char text[96];
@@ -42,8 +40,7 @@ static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->i
 static bool reference_supports(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
-    if (call->epilogue != NULL)
-        return false;
+    if (call->epilogue != NULL) return false;
     if (ln_dtype_is_float(x->dtype))
         return w->dtype == x->dtype && y->dtype == x->dtype && (!has_bias(call) || call->inputs[2].dtype == x->dtype);
     return ln_requant_usable(x, w, 0, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[0], (int)a->requant);
@@ -53,11 +50,9 @@ static linnet_status reference_configure(ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     conv_state *s = call->state = ln_call_state(call, sizeof *s);
-    if (s == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (s == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_status status = ln_window_conv(a, x, w, &s->window, NULL);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     s->x = ln_window_strides_of(x, s->window.channel_axis);
     s->w = ln_window_strides_of(w, 1);
     s->y = ln_window_strides_of(y, s->window.channel_axis);
@@ -65,8 +60,7 @@ static linnet_status reference_configure(ln_call *call) {
     s->integer = !ln_dtype_is_float(x->dtype);
     if (s->integer) {
         status = ln_requant_prepare(call, x, w, 0, y, s->window.out_channels, (int)a->requant, &s->requant);
-        if (status != LINNET_OK)
-            return status;
+        if (status != LINNET_OK) return status;
     }
     int64_t outputs = s->window.batch * s->window.out_channels * ln_window_positions(&s->window);
     call->work[0] = s->window.batch * s->window.out_channels * s->window.out[0] * s->window.out[1];
@@ -113,8 +107,7 @@ static void integer_row(const ln_call *call, const ln_buffers *b, const conv_sta
     for (int64_t ox = 0; ox < w->out[2]; ox++) {
         ln_window_valid(w, 2, ox, &begin[2], &end[2]);
         uint64_t sum = 0;
-        if (has_bias(call))
-            sum = (uint64_t)load_integer(b->inputs[2], call->inputs[2].dtype, r.c * s->bias_stride);
+        if (has_bias(call)) sum = (uint64_t)load_integer(b->inputs[2], call->inputs[2].dtype, r.c * s->bias_stride);
         for (int64_t kz = begin[0]; kz < end[0]; kz++)
             for (int64_t ky = begin[1]; ky < end[1]; ky++)
                 for (int64_t kx = begin[2]; kx < end[2]; kx++) {

@@ -5,18 +5,16 @@
 
 linnet_status ln_infer_conv_transpose(const ln_infer *infer) {
     const ln_conv_transpose_attributes *a = infer->attributes;
-    const ln_tensor *x = &infer->inputs[0], *w = &infer->inputs[1], *bias = infer->n_inputs > 2 ? &infer->inputs[2] : NULL;
+    const ln_tensor *x = &infer->inputs[0], *w = &infer->inputs[1],
+                    *bias = infer->n_inputs > 2 ? &infer->inputs[2] : NULL;
     ln_tensor *y = &infer->outputs[0];
     linnet_status status = ln_infer_product_dtype(x, w, bias, a->output_dtype, &y->dtype, infer->error);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     y->rank = -1;
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     ln_window window;
     status = ln_window_conv_transpose(a, x, w, &window, infer->error);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     if (bias != NULL && bias->dtype != LINNET_NONE && bias->rank >= 0 &&
         (bias->rank != 1 || (bias->dims[0] >= 0 && window.out_channels >= 0 && bias->dims[0] != window.out_channels))) {
         char text[96];
@@ -42,22 +40,20 @@ static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->i
 static bool reference_supports(const ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
-    if (call->epilogue != NULL)
-        return false;
+    if (call->epilogue != NULL) return false;
     if (ln_dtype_is_float(x->dtype))
         return w->dtype == x->dtype && y->dtype == x->dtype && (!has_bias(call) || call->inputs[2].dtype == x->dtype);
-    return ln_requant_usable(x, w, 1, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[1] * a->group, (int)a->requant);
+    return ln_requant_usable(x, w, 1, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[1] * a->group,
+                             (int)a->requant);
 }
 
 static linnet_status reference_configure(ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     transpose_state *s = call->state = ln_call_state(call, sizeof *s);
-    if (s == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (s == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_status status = ln_window_conv_transpose(a, x, w, &s->window, NULL);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     s->x = ln_window_strides_of(x, s->window.channel_axis);
     s->w = ln_window_strides_of(w, 1);
     s->y = ln_window_strides_of(y, s->window.channel_axis);
@@ -67,16 +63,14 @@ static linnet_status reference_configure(ln_call *call) {
     call->work[0] = g->batch * g->out_channels * g->out[0] * g->out[1];
     call->flops = (uint64_t)(2 * g->batch * g->in[0] * g->in[1] * g->in[2] * g->in_channels * ln_window_taps(g) *
                              (g->out_channels / g->group));
-    if (s->integer)
-        return ln_requant_prepare(call, x, w, 1, y, g->out_channels, (int)a->requant, &s->requant);
+    if (s->integer) return ln_requant_prepare(call, x, w, 1, y, g->out_channels, (int)a->requant, &s->requant);
     return LINNET_OK;
 }
 
 /* The input coordinate that tap k brings to output position o; -1 when there is none. */
 static int64_t source(const ln_window *w, int axis, int64_t o, int64_t k) {
     int64_t at = o + w->pad_begin[axis] - k * w->dilation[axis];
-    if (at < 0 || at % w->stride[axis] != 0 || at / w->stride[axis] >= w->in[axis])
-        return -1;
+    if (at < 0 || at % w->stride[axis] != 0 || at / w->stride[axis] >= w->in[axis]) return -1;
     return at / w->stride[axis];
 }
 
@@ -87,19 +81,18 @@ static void integer_row(const ln_call *call, const ln_buffers *b, const transpos
     const ln_window *w = &s->window;
     int64_t oy = item % w->out[1], oz = item / w->out[1] % w->out[0];
     int64_t oc = item / w->out[1] / w->out[0] % w->out_channels, n = item / w->out[1] / w->out[0] / w->out_channels;
-    int64_t out_group = w->out_channels / w->group, in_group = w->in_channels / w->group, first = oc / out_group * in_group;
+    int64_t out_group = w->out_channels / w->group, in_group = w->in_channels / w->group,
+            first = oc / out_group * in_group;
     int x_dtype = call->inputs[0].dtype, w_dtype = call->inputs[1].dtype;
     int64_t x_zero = s->requant.x_zero, w_zero = s->requant.w_zero[oc];
     for (int64_t ox = 0; ox < w->out[2]; ox++) {
         uint64_t sum = 0;
-        if (has_bias(call))
-            sum = (uint64_t)ln_load_i64(b->inputs[2], call->inputs[2].dtype, oc * s->bias_stride);
+        if (has_bias(call)) sum = (uint64_t)ln_load_i64(b->inputs[2], call->inputs[2].dtype, oc * s->bias_stride);
         for (int64_t kz = 0; kz < w->kernel[0]; kz++)
             for (int64_t ky = 0; ky < w->kernel[1]; ky++)
                 for (int64_t kx = 0; kx < w->kernel[2]; kx++) {
                     int64_t z = source(w, 0, oz, kz), y = source(w, 1, oy, ky), x = source(w, 2, ox, kx);
-                    if (z < 0 || y < 0 || x < 0)
-                        continue;
+                    if (z < 0 || y < 0 || x < 0) continue;
                     int64_t at = n * s->x.n + z * s->x.s[0] + y * s->x.s[1] + x * s->x.s[2];
                     int64_t tap = oc % out_group * s->w.c + kz * s->w.s[0] + ky * s->w.s[1] + kx * s->w.s[2];
                     for (int64_t c = first; c < first + in_group; c++)

@@ -9,26 +9,29 @@ static int64_t tap_offset(const ln_window_strides *s, const ln_window *g, int64_
     return kz * s->s[0] + ky * s->s[1] + kx * s->s[2];
 }
 
-/* Whether |bias| + sum |w| * max |x - zero| fits 32 bits for every output channel. 8-bit activations wrap by definition. */
+/* Whether |bias| + sum |w| * max |x - zero| fits 32 bits for every output channel. 8-bit activations wrap by
+ * definition. */
 static bool sums_fit(const ln_call *call, const ln_window *g) {
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
-    if (x->dtype != LINNET_I16)
-        return true;
-    if (w->data == NULL || (has_bias(call) && call->inputs[2].data == NULL))
-        return false;
+    if (x->dtype != LINNET_I16) return true;
+    if (w->data == NULL || (has_bias(call) && call->inputs[2].data == NULL)) return false;
     ln_window_strides ws = ln_window_strides_of(w, 1);
     int64_t zero = x->quant->zero != NULL ? x->quant->zero[0] : 0, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
     int64_t out_group = g->out_channels / g->group, in_group = g->in_channels / g->group;
     for (int64_t c = 0; c < g->out_channels; c++) {
-        int64_t bias = has_bias(call) ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0]) : 0;
+        int64_t bias = has_bias(call)
+                           ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0])
+                           : 0;
         int64_t w_zero = w->quant->zero == NULL ? 0 : w->quant->zero[w->quant->count > 1 ? c : 0];
         int64_t sum = 0, first = c / out_group * in_group;
         for (int64_t t = 0; t < ln_window_taps(g); t++)
             for (int64_t i = first; i < first + in_group; i++) {
-                int64_t v = ln_load_i64(w->data, w->dtype, i * ws.n + c % out_group * ws.c + tap_offset(&ws, g, t)) - w_zero;
+                int64_t v =
+                    ln_load_i64(w->data, w->dtype, i * ws.n + c % out_group * ws.c + tap_offset(&ws, g, t)) - w_zero;
                 sum += v < 0 ? -v : v;
             }
-        if (bias > INT32_MAX || bias < -INT32_MAX || sum > INT32_MAX / reach || sum * reach + (bias < 0 ? -bias : bias) > INT32_MAX)
+        if (bias > INT32_MAX || bias < -INT32_MAX || sum > INT32_MAX / reach ||
+            sum * reach + (bias < 0 ? -bias : bias) > INT32_MAX)
             return false;
     }
     return true;
@@ -40,9 +43,9 @@ bool ln_transpose_supports(const ln_call *call) {
     ln_window g;
     if (call->epilogue != NULL || x->dtype == LINNET_F64 || ln_window_conv_transpose(a, x, w, &g, NULL) != LINNET_OK)
         return false;
-    if (ln_window_taps(&g) > LN_TRANSPOSE_TAPS)
-        return false;
-    if ((g.in_channels > 1 && x->strides[g.channel_axis] != 1) || (g.out_channels > 1 && y->strides[g.channel_axis] != 1))
+    if (ln_window_taps(&g) > LN_TRANSPOSE_TAPS) return false;
+    if ((g.in_channels > 1 && x->strides[g.channel_axis] != 1) ||
+        (g.out_channels > 1 && y->strides[g.channel_axis] != 1))
         return false;
     if (ln_dtype_is_float(x->dtype))
         return w->dtype == x->dtype && y->dtype == x->dtype && (!has_bias(call) || call->inputs[2].dtype == x->dtype);
@@ -61,11 +64,9 @@ linnet_status ln_transpose_configure(ln_call *call) {
     const ln_conv_transpose_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = &call->outputs[0];
     ln_transpose_plan *p = call->state = ln_call_state(call, sizeof *p);
-    if (p == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (p == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_status status = ln_window_conv_transpose(a, x, w, &p->window, NULL);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     const ln_window *g = &p->window;
     p->in_group = g->in_channels / g->group, p->out_group = g->out_channels / g->group;
     p->padded = (int64_t)ln_round_up((size_t)p->out_group, LN_TRANSPOSE_LANES);
@@ -89,15 +90,14 @@ linnet_status ln_transpose_configure(ln_call *call) {
         p->x.n = p->x.s[0] * g->in[0];
         call->scratch_bytes += (size_t)(g->batch * p->x.n) * 4;
     }
-    if (!p->direct)
-        call->scratch_thread = (size_t)(g->out[2] * g->out_channels) * 4;
+    if (!p->direct) call->scratch_thread = (size_t)(g->out[2] * g->out_channels) * 4;
     call->phases = p->constant && !p->widen ? 1 : 2;
     if (call->phases == 2) /* item 0 packs; the others widen one row of x each */
         call->work[0] = 1 + (p->widen ? g->batch * g->in[0] * g->in[1] : 0);
     call->work[call->phases - 1] = g->batch * g->out[0] * g->out[1];
-    call->flops = (uint64_t)(2 * g->batch * g->in[0] * g->in[1] * g->in[2] * g->in_channels * ln_window_taps(g) * p->out_group);
-    if (p->integer)
-        return ln_requant_prepare(call, x, w, 1, y, g->out_channels, (int)a->requant, &p->requant);
+    call->flops =
+        (uint64_t)(2 * g->batch * g->in[0] * g->in[1] * g->in[2] * g->in_channels * ln_window_taps(g) * p->out_group);
+    if (p->integer) return ln_requant_prepare(call, x, w, 1, y, g->out_channels, (int)a->requant, &p->requant);
     return LINNET_OK;
 }
 
@@ -148,8 +148,7 @@ const void *ln_transpose_weights(const ln_call *call, const ln_buffers *b) {
 
 const void *ln_transpose_input(const ln_call *call, const ln_buffers *b) {
     const ln_transpose_plan *p = call->state;
-    if (!p->widen)
-        return b->inputs[0];
+    if (!p->widen) return b->inputs[0];
     size_t before = p->constant ? 0 : ln_round_up(p->weights_bytes + p->bias_bytes, LN_ALIGNMENT);
     return (const char *)b->scratch + before;
 }

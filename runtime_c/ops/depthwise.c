@@ -14,10 +14,8 @@ static bool shape_fits(const ln_call *call) {
     if (ln_window_conv(a, x, w, &g, NULL) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
         g.kernel[0] * g.kernel[1] > LN_DEPTHWISE_ROWS)
         return false;
-    if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1))
-        return false;
-    if (call->epilogue == NULL)
-        return true;
+    if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1)) return false;
+    if (call->epilogue == NULL) return true;
     /* ln_epilogue_apply needs rows of channels without gaps. */
     return g.channel_axis == y->rank - 1 ? ln_is_dense(y) : ln_is_channels_last(y);
 }
@@ -31,15 +29,12 @@ bool ln_depthwise_supports_float(const ln_call *call) {
 bool ln_depthwise_supports_integer(const ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
-    if (ln_dtype_is_float(x->dtype) || w->dtype == LINNET_I16)
-        return false;
+    if (ln_dtype_is_float(x->dtype) || w->dtype == LINNET_I16) return false;
     if (!ln_requant_usable(x, w, 0, has_bias(call) ? &call->inputs[2] : NULL, y, w->dims[0], (int)a->requant))
         return false;
-    if (call->epilogue != NULL && y->dtype != LINNET_F32)
-        return false;
+    if (call->epilogue != NULL && y->dtype != LINNET_F32) return false;
     int64_t taps = 1;
-    for (int i = 2; i < w->rank; i++)
-        taps *= w->dims[i];
+    for (int i = 2; i < w->rank; i++) taps *= w->dims[i];
     /* The sum of the taps alone must fit 32 bits: |x - zero| < 2^17, |w - zero| < 2^9. */
     return (x->dtype != LINNET_I16 || taps <= 64) && taps <= 8192 && shape_fits(call);
 }
@@ -52,23 +47,21 @@ static int64_t weight_offset(const ln_window_strides *s, const ln_window *g, int
 /* Whether |bias| + sum |w| * max |x - zero| stays below 2^31 for every channel. */
 static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
     const ln_tensor *w = &call->inputs[1];
-    if (!d->requant.wide)
-        return true; /* 32-bit sums wrap by definition */
-    if (!d->constant)
-        return false;
+    if (!d->requant.wide) return true; /* 32-bit sums wrap by definition */
+    if (!d->constant) return false;
     ln_window_strides ws = ln_window_strides_of(w, 1);
     int64_t zero = d->requant.x_zero, reach = ln_max(INT16_MAX - zero, zero - INT16_MIN);
     for (int64_t c = 0; c < d->channels; c++) {
-        int64_t bias = has_bias(call) ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0]) : 0;
-        if (bias > INT32_MAX || bias < -INT32_MAX)
-            return false;
+        int64_t bias = has_bias(call)
+                           ? ln_load_i64(call->inputs[2].data, call->inputs[2].dtype, c * call->inputs[2].strides[0])
+                           : 0;
+        if (bias > INT32_MAX || bias < -INT32_MAX) return false;
         int64_t sum = bias < 0 ? -bias : bias;
         for (int64_t t = 0; t < ln_window_taps(&d->window); t++) {
             int64_t v = ln_load_i64(w->data, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c];
             sum += (v < 0 ? -v : v) * reach;
         }
-        if (sum > INT32_MAX)
-            return false;
+        if (sum > INT32_MAX) return false;
     }
     return true;
 }
@@ -77,11 +70,9 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
-    if (d == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (d == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_status status = ln_window_conv(a, x, w, &d->window, NULL);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     const ln_window *g = &d->window;
     d->x = ln_window_strides_of(x, g->channel_axis);
     d->y = ln_window_strides_of(y, g->channel_axis);
@@ -91,15 +82,14 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     d->integer = !ln_dtype_is_float(x->dtype);
     d->low = -INFINITY, d->high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;
-    if (clamp && !d->integer)
-        d->low = call->epilogue->low, d->high = call->epilogue->high;
+    if (clamp && !d->integer) d->low = call->epilogue->low, d->high = call->epilogue->high;
     d->apply = call->epilogue != NULL && (d->integer || !clamp);
-    /* The plan may lay the output over a dying operand of the epilogue, which must be read before anything is written. */
+    /* The plan may lay the output over a dying operand of the epilogue, which must be read before anything is written.
+     */
     d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32 && call->n_extra == 0;
     if (d->integer) {
         status = ln_requant_prepare(call, x, w, 0, y, d->channels, (int)a->requant, &d->requant);
-        if (status != LINNET_OK)
-            return status;
+        if (status != LINNET_OK) return status;
         d->sums_fit = sums_fit(call, d);
     }
     size_t packed = (size_t)((ln_window_taps(g) * 4 + 2 * 8) * d->padded);
@@ -141,12 +131,14 @@ static void pack(const ln_call *call, const void *weights, const void *bias, voi
             for (int64_t t = 0; t < taps; t++)
                 ((float *)parts.taps)[t * d->padded + c] =
                     real ? (float)ln_load_f64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) : 0;
-            ((float *)parts.bias)[c] = real && bias != NULL ? (float)ln_load_f64(bias, call->inputs[2].dtype, c * stride) : 0;
+            ((float *)parts.bias)[c] =
+                real && bias != NULL ? (float)ln_load_f64(bias, call->inputs[2].dtype, c * stride) : 0;
             continue;
         }
         int64_t value = real && bias != NULL ? ln_load_i64(bias, call->inputs[2].dtype, c * stride) : 0;
         for (int64_t t = 0; t < taps; t++) {
-            int64_t v = real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
+            int64_t v =
+                real ? ln_load_i64(weights, w->dtype, weight_offset(&ws, &d->window, c, t)) - d->requant.w_zero[c] : 0;
             ((int32_t *)parts.taps)[t * d->padded + c] = (int32_t)v;
         }
         ((int32_t *)parts.bias)[c] = d->sums_fit ? (int32_t)value : 0;

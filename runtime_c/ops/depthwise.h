@@ -1,5 +1,5 @@
-/* depthwise.h - a planned depthwise conv (one input channel per output channel): what the SIMD kernels of every ISA read.
- * Geometry, packing and memory do not depend on the ISA and are made once, in depthwise.c. */
+/* depthwise.h - a planned depthwise conv (one input channel per output channel): what the SIMD kernels of every ISA
+ * read. Geometry, packing and memory do not depend on the ISA and are made once, in depthwise.c. */
 #ifndef LN_DEPTHWISE_H
 #define LN_DEPTHWISE_H
 
@@ -7,21 +7,21 @@
 #include "ops/requant.h"
 #include "ops/window.h"
 
-#define LN_DEPTHWISE_ROWS 64 /* most rows of taps (kernel depth * height) */
+#define LN_DEPTHWISE_ROWS 64  /* most rows of taps (kernel depth * height) */
 #define LN_DEPTHWISE_LANES 16 /* channels are padded to this many, the widest vector */
 
 typedef struct ln_depthwise {
     ln_window window;
     ln_window_strides x, y;
     int64_t channels, padded;
-    bool constant;        /* weights and bias are packed; else phase 0 packs them into scratch */
-    bool widen;           /* x is not f32: each thread widens the rows that it needs */
-    bool direct;          /* f32 rows are computed right in the output */
-    bool apply;           /* ln_epilogue_apply stores (in place, with direct) */
-    float low, high;      /* clamp of floats */
+    bool constant;   /* weights and bias are packed; else phase 0 packs them into scratch */
+    bool widen;      /* x is not f32: each thread widens the rows that it needs */
+    bool direct;     /* f32 rows are computed right in the output */
+    bool apply;      /* ln_epilogue_apply stores (in place, with direct) */
+    float low, high; /* clamp of floats */
     bool integer;
-    bool sums_fit;        /* sum and bias fit 32 bits, proved from the constants; else the bias is added in 64 bits */
-    size_t row_bytes;     /* of the result row in the thread's scratch; the widened rows follow */
+    bool sums_fit;    /* sum and bias fit 32 bits, proved from the constants; else the bias is added in 64 bits */
+    size_t row_bytes; /* of the result row in the thread's scratch; the widened rows follow */
     ln_requant requant;
 } ln_depthwise;
 

@@ -10,10 +10,8 @@ linnet_status ln_infer_group_norm(const ln_infer *infer) {
     ln_tensor *y = &infer->outputs[0];
     y->dtype = x->dtype;
     y->rank = x->rank;
-    if (x->rank < 0)
-        return LINNET_OK;
-    for (int i = 0; i < x->rank; i++)
-        y->dims[i] = x->dims[i];
+    if (x->rank < 0) return LINNET_OK;
+    for (int i = 0; i < x->rank; i++) y->dims[i] = x->dims[i];
     int axis = ln_axis(a->channel_axis, x->rank);
     if (axis < 1) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "channel_axis is out of range");
@@ -21,7 +19,8 @@ linnet_status ln_infer_group_norm(const ln_infer *infer) {
         return ln_got(infer->error, "%lld with rank %d", (long long)a->channel_axis, x->rank);
     }
     int64_t channels = x->dims[axis];
-    if (a->groups < 0 || (a->groups > 0 && channels >= 0 && (a->groups > ln_max(channels, 1) || channels % a->groups != 0))) {
+    if (a->groups < 0 ||
+        (a->groups > 0 && channels >= 0 && (a->groups > ln_max(channels, 1) || channels % a->groups != 0))) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "groups does not divide the channels");
         ln_expected(infer->error, "0 (one per channel), or a divisor of %lld", (long long)channels);
         return ln_got(infer->error, "%lld", (long long)a->groups);
@@ -61,8 +60,7 @@ static linnet_status reference_configure(ln_call *call) {
 static int64_t spatial_offset(const ln_tensor *t, int axis, int64_t i) {
     int64_t at = 0;
     for (int d = t->rank - 1; d >= 1; d--) {
-        if (d == axis)
-            continue;
+        if (d == axis) continue;
         at += i % t->dims[d] * t->strides[d];
         i /= t->dims[d];
     }
@@ -70,8 +68,7 @@ static int64_t spatial_offset(const ln_tensor *t, int axis, int64_t i) {
 }
 
 static double parameter(const ln_call *call, const ln_buffers *b, int i, int64_t channel, double fallback) {
-    if (i >= call->n_inputs || call->inputs[i].dtype == LINNET_NONE)
-        return fallback;
+    if (i >= call->n_inputs || call->inputs[i].dtype == LINNET_NONE) return fallback;
     return ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
 }
 
@@ -83,8 +80,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     int axis = ln_axis(a->channel_axis, x->rank);
     int64_t channels = x->dims[axis], groups = group_count(call, channels), size = groups > 0 ? channels / groups : 0,
             positions = 1;
-    for (int d = 1; d < x->rank; d++)
-        positions *= d == axis ? 1 : x->dims[d];
+    for (int d = 1; d < x->rank; d++) positions *= d == axis ? 1 : x->dims[d];
     double count = (double)(positions * size);
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / groups, first = item % groups * size;
@@ -96,16 +92,18 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
         double mean = count > 0 ? sum / count : 0;
         for (int64_t c = first; c < first + size; c++)
             for (int64_t i = 0; i < positions; i++) {
-                double v = ln_load_f64(b->inputs[0], x->dtype, n * x->strides[0] + c * x->strides[axis] +
-                                                                   spatial_offset(x, axis, i)) - mean;
+                double v = ln_load_f64(b->inputs[0], x->dtype,
+                                       n * x->strides[0] + c * x->strides[axis] + spatial_offset(x, axis, i)) -
+                           mean;
                 squares += v * v;
             }
         double inverse = 1 / sqrt((count > 0 ? squares / count : 0) + a->epsilon);
         for (int64_t c = first; c < first + size; c++) {
             double factor = inverse * parameter(call, b, 1, c, 1), shift = parameter(call, b, 2, c, 0);
             for (int64_t i = 0; i < positions; i++) {
-                double v = ln_load_f64(b->inputs[0], x->dtype, n * x->strides[0] + c * x->strides[axis] +
-                                                                   spatial_offset(x, axis, i)) - mean;
+                double v = ln_load_f64(b->inputs[0], x->dtype,
+                                       n * x->strides[0] + c * x->strides[axis] + spatial_offset(x, axis, i)) -
+                           mean;
                 ln_store_f64(b->outputs[0], y->dtype,
                              n * y->strides[0] + c * y->strides[axis] + spatial_offset(y, axis, i), v * factor + shift);
             }

@@ -8,16 +8,15 @@
 static linnet_status check_parameter(const ln_infer *infer, int i, int axis) {
     const ln_tensor *x = &infer->inputs[0], *t = i < infer->n_inputs ? &infer->inputs[i] : NULL;
     char text[96], text_x[96];
-    if (t == NULL || t->dtype == LINNET_NONE || t->rank < 0)
-        return LINNET_OK;
+    if (t == NULL || t->dtype == LINNET_NONE || t->rank < 0) return LINNET_OK;
     bool fits = t->rank <= x->rank - axis;
     for (int d = 0; d < t->rank && fits; d++) {
         int64_t size = x->dims[x->rank - t->rank + d];
         fits = t->dims[d] < 0 || size < 0 || t->dims[d] == 1 || t->dims[d] == size;
     }
-    if (fits)
-        return LINNET_OK;
-    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not broadcast to the normalised axes of x", i == 1 ? "scale" : "bias");
+    if (fits) return LINNET_OK;
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s does not broadcast to the normalised axes of x",
+            i == 1 ? "scale" : "bias");
     ln_expected(infer->error, "the last %d dimensions of %s", x->rank - axis,
                 ln_shape_text(x->dims, x->rank, text_x, sizeof text_x));
     return ln_got(infer->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text));
@@ -36,11 +35,9 @@ linnet_status ln_infer_layer_norm(const ln_infer *infer) {
         ln_tensor *t = &infer->outputs[i];
         t->dtype = i == 0 ? x->dtype : x->dtype == LINNET_F64 ? LINNET_F64 : LINNET_F32;
         t->rank = x->rank;
-        for (int d = 0; d < x->rank; d++)
-            t->dims[d] = i > 0 && d >= axis ? 1 : x->dims[d];
+        for (int d = 0; d < x->rank; d++) t->dims[d] = i > 0 && d >= axis ? 1 : x->dims[d];
     }
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     linnet_status status = check_parameter(infer, 1, axis);
     return status != LINNET_OK ? status : check_parameter(infer, 2, axis);
 }
@@ -54,8 +51,7 @@ static bool reference_supports(const ln_call *call) {
 
 static int64_t count_from(const ln_tensor *x, int begin, int end) {
     int64_t count = 1;
-    for (int i = begin; i < end; i++)
-        count *= x->dims[i];
+    for (int i = begin; i < end; i++) count *= x->dims[i];
     return count;
 }
 
@@ -73,8 +69,7 @@ static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end
     int64_t at = 0;
     for (int d = end - 1; d >= begin; d--) {
         int own = d - (x->rank - t->rank);
-        if (own >= 0 && t->dims[own] != 1)
-            at += i % x->dims[d] * t->strides[own];
+        if (own >= 0 && t->dims[own] != 1) at += i % x->dims[d] * t->strides[own];
         i /= x->dims[d];
     }
     return at;

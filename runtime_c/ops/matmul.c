@@ -12,7 +12,8 @@ static int axis_from_end(const ln_tensor *t, bool transpose, int from_end) {
 
 linnet_status ln_infer_matmul(const ln_infer *infer) {
     const ln_matmul_attributes *attributes = infer->attributes;
-    const ln_tensor *a = &infer->inputs[0], *b = &infer->inputs[1], *bias = infer->n_inputs > 2 ? &infer->inputs[2] : NULL;
+    const ln_tensor *a = &infer->inputs[0], *b = &infer->inputs[1],
+                    *bias = infer->n_inputs > 2 ? &infer->inputs[2] : NULL;
     ln_tensor *y = &infer->outputs[0];
     char text_a[96], text_b[96];
     if ((a->dtype == LINNET_I32 || a->dtype == LINNET_I64) && b->dtype == a->dtype &&
@@ -21,12 +22,10 @@ linnet_status ln_infer_matmul(const ln_infer *infer) {
         y->dtype = a->dtype; /* plain integers: wrapping products */
     } else {
         linnet_status status = ln_infer_product_dtype(a, b, bias, attributes->output_dtype, &y->dtype, infer->error);
-        if (status != LINNET_OK)
-            return status;
+        if (status != LINNET_OK) return status;
     }
     y->rank = -1;
-    if (a->rank < 0 || b->rank < 0)
-        return LINNET_OK;
+    if (a->rank < 0 || b->rank < 0) return LINNET_OK;
     if (a->rank == 0 || b->rank == 0) {
         ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "an operand is a scalar");
         ln_expected(infer->error, "at least one dimension each");
@@ -46,15 +45,11 @@ linnet_status ln_infer_matmul(const ln_infer *infer) {
     batch_a.rank = (int8_t)(a->rank > 2 ? a->rank - 2 : 0);
     batch_b.rank = (int8_t)(b->rank > 2 ? b->rank - 2 : 0);
     linnet_status status = ln_broadcast(&batch_a, &batch_b, y, infer->error);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     int64_t n = 1;
-    if (a->rank >= 2)
-        y->dims[y->rank++] = a->dims[axis_from_end(a, attributes->transpose_a, 2)];
-    if (b->rank >= 2)
-        n = y->dims[y->rank++] = b->dims[axis_from_end(b, attributes->transpose_b, 1)];
-    if (bias == NULL || bias->dtype == LINNET_NONE || bias->rank < 0)
-        return LINNET_OK;
+    if (a->rank >= 2) y->dims[y->rank++] = a->dims[axis_from_end(a, attributes->transpose_a, 2)];
+    if (b->rank >= 2) n = y->dims[y->rank++] = b->dims[axis_from_end(b, attributes->transpose_b, 1)];
+    if (bias == NULL || bias->dtype == LINNET_NONE || bias->rank < 0) return LINNET_OK;
     if (bias->rank != 1 || (bias->dims[0] != 1 && bias->dims[0] >= 0 && n >= 0 && bias->dims[0] != n)) {
         ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "bias does not fit the columns of b");
         ln_expected(infer->error, "shape [%lld] or [1]", (long long)n);
@@ -74,7 +69,8 @@ static void batch_strides(const ln_tensor *t, const ln_matmul_view *v, int64_t *
 
 void ln_matmul_view_of(const ln_call *call, ln_matmul_view *v) {
     const ln_matmul_attributes *attributes = call->attributes;
-    const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = call->inner != NULL ? call->inner : &call->outputs[0];
+    const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1],
+                    *y = call->inner != NULL ? call->inner : &call->outputs[0];
     memset(v, 0, sizeof *v);
     v->m = v->n = v->batch = 1;
     int inner = axis_from_end(a, attributes->transpose_a, 1);
@@ -123,25 +119,24 @@ static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->i
 static bool reference_supports(const ln_call *call) {
     const ln_matmul_attributes *attributes = call->attributes;
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
-    if (call->epilogue != NULL)
-        return false;
+    if (call->epilogue != NULL) return false;
     if (ln_dtype_is_float(a->dtype) || a->dtype == LINNET_I32 || a->dtype == LINNET_I64)
         return b->dtype == a->dtype && y->dtype == a->dtype && (!has_bias(call) || call->inputs[2].dtype == a->dtype);
     ln_matmul_view v;
     ln_matmul_view_of(call, &v);
-    return ln_requant_usable(a, b, v.b_axis, has_bias(call) ? &call->inputs[2] : NULL, y, v.n, (int)attributes->requant);
+    return ln_requant_usable(a, b, v.b_axis, has_bias(call) ? &call->inputs[2] : NULL, y, v.n,
+                             (int)attributes->requant);
 }
 
 static linnet_status reference_configure(ln_call *call) {
     const ln_matmul_attributes *attributes = call->attributes;
     const ln_tensor *a = &call->inputs[0];
     matmul_state *s = call->state = ln_call_state(call, sizeof *s);
-    if (s == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (s == NULL) return LINNET_OUT_OF_MEMORY;
     ln_matmul_view_of(call, &s->view);
-    s->kind = ln_dtype_is_float(a->dtype)                                 ? MATMUL_FLOAT
+    s->kind = ln_dtype_is_float(a->dtype)                        ? MATMUL_FLOAT
               : a->dtype == LINNET_I32 || a->dtype == LINNET_I64 ? MATMUL_PLAIN_INTEGER
-                                                                           : MATMUL_QUANTIZED;
+                                                                 : MATMUL_QUANTIZED;
     s->bias_stride = has_bias(call) && call->inputs[2].dims[0] != 1 ? call->inputs[2].strides[0] : 0;
     call->work[0] = s->view.batch * s->view.m;
     call->flops = (uint64_t)(2 * s->view.batch * s->view.m * s->view.n * s->view.k);
@@ -163,10 +158,8 @@ static void integer_row(const ln_call *call, const ln_buffers *b, const matmul_s
     ln_matmul_offsets(v, item / v->m, &a_at, &b_at, &y_at);
     for (int64_t n = 0; n < v->n; n++) {
         uint64_t a_zero = 0, b_zero = 0, sum = 0;
-        if (quantized)
-            a_zero = (uint64_t)(int64_t)s->requant.x_zero, b_zero = (uint64_t)(int64_t)s->requant.w_zero[n];
-        if (has_bias(call))
-            sum = (uint64_t)ln_load_i64(b->inputs[2], call->inputs[2].dtype, n * s->bias_stride);
+        if (quantized) a_zero = (uint64_t)(int64_t)s->requant.x_zero, b_zero = (uint64_t)(int64_t)s->requant.w_zero[n];
+        if (has_bias(call)) sum = (uint64_t)ln_load_i64(b->inputs[2], call->inputs[2].dtype, n * s->bias_stride);
         for (int64_t k = 0; k < v->k; k++)
             sum += ((uint64_t)ln_load_i64(b->inputs[0], a_dtype, a_at + row * v->a_row + k * v->a_column) - a_zero) *
                    ((uint64_t)ln_load_i64(b->inputs[1], b_dtype, b_at + k * v->b_row + n * v->b_column) - b_zero);

@@ -35,8 +35,8 @@ bool ln_batch_norm_supports(const ln_call *call);
 linnet_status ln_batch_norm_configure(ln_call *call);
 void ln_batch_norm_factors(const ln_call *call, const ln_buffers *b, float *factor, float *shift);
 
-/* Sizes for layer_norm and group_norm: `lines` blocks of `length` elements, in `channels` equal parts with one scale and
- * bias each (group_norm), or scale and bias element by element (layer_norm, channels == 0). */
+/* Sizes for layer_norm and group_norm: `lines` blocks of `length` elements, in `channels` equal parts with one scale
+ * and bias each (group_norm), or scale and bias element by element (layer_norm, channels == 0). */
 typedef struct ln_norm_plan {
     int64_t lines, length, channels, groups;
     double epsilon;

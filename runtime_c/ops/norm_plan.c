@@ -14,8 +14,7 @@ static bool present(const ln_call *call, int i) { return i < call->n_inputs && c
 
 /* Halves are widened into a line of f32 per thread. */
 static void line_scratch(ln_call *call, int64_t length) {
-    if (call->inputs[0].dtype != LINNET_F32)
-        call->scratch_thread = (size_t)length * sizeof(float);
+    if (call->inputs[0].dtype != LINNET_F32) call->scratch_thread = (size_t)length * sizeof(float);
 }
 
 void ln_line_offsets(const ln_lines *lines, int64_t item, int64_t *x, int64_t *y) {
@@ -38,14 +37,12 @@ linnet_status ln_softmax_configure(ln_call *call) {
     const ln_softmax_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     ln_lines *lines = call->state = ln_call_state(call, sizeof *lines);
-    if (lines == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (lines == NULL) return LINNET_OUT_OF_MEMORY;
     int axis = ln_axis(a->axis, x->rank);
     lines->length = x->dims[axis];
     call->work[0] = lines->length > 0 ? 1 : 0;
     for (int i = 0; i < x->rank; i++) {
-        if (i == axis)
-            continue;
+        if (i == axis) continue;
         lines->dims[lines->n_dims] = x->dims[i];
         lines->x_strides[lines->n_dims] = x->strides[i];
         lines->y_strides[lines->n_dims++] = y->strides[i];
@@ -59,31 +56,29 @@ linnet_status ln_softmax_configure(ln_call *call) {
 
 static int64_t count_from(const ln_tensor *x, int begin) {
     int64_t count = 1;
-    for (int i = begin; i < x->rank; i++)
-        count *= x->dims[i];
+    for (int i = begin; i < x->rank; i++) count *= x->dims[i];
     return count;
 }
 
 bool ln_layer_norm_supports(const ln_call *call) {
     const ln_layer_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0];
-    if (!half_or_single(call) || !ln_is_dense(x) || !ln_is_dense(&call->outputs[0]))
-        return false;
+    if (!half_or_single(call) || !ln_is_dense(x) || !ln_is_dense(&call->outputs[0])) return false;
     int64_t length = count_from(x, ln_axis(a->axis, x->rank));
     for (int i = 1; i < call->n_inputs; i++)
-        if (present(call, i) &&
-            (call->inputs[i].dtype != x->dtype || ln_count(&call->inputs[i]) != length || !ln_is_dense(&call->inputs[i])))
+        if (present(call, i) && (call->inputs[i].dtype != x->dtype || ln_count(&call->inputs[i]) != length ||
+                                 !ln_is_dense(&call->inputs[i])))
             return false;
     for (int i = 1; i < call->n_outputs; i++)
-        if (call->outputs[i].dtype != LINNET_NONE && (call->outputs[i].dtype != LINNET_F32 || !ln_is_dense(&call->outputs[i])))
+        if (call->outputs[i].dtype != LINNET_NONE &&
+            (call->outputs[i].dtype != LINNET_F32 || !ln_is_dense(&call->outputs[i])))
             return false;
     return true;
 }
 
 static linnet_status norm_configure(ln_call *call, ln_norm_plan plan) {
     ln_norm_plan *p = call->state = ln_call_state(call, sizeof *p);
-    if (p == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (p == NULL) return LINNET_OUT_OF_MEMORY;
     *p = plan;
     call->work[0] = plan.lines;
     call->grain = ln_max(1, 4096 / ln_max(1, plan.length));
@@ -105,8 +100,7 @@ bool ln_group_norm_supports(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
     bool ok = half_or_single(call) && ln_axis(a->channel_axis, x->rank) == 1 && ln_is_dense(x) &&
               ln_is_dense(&call->outputs[0]);
-    for (int i = 1; i < call->n_inputs; i++)
-        ok &= !present(call, i) || call->inputs[i].dtype == x->dtype;
+    for (int i = 1; i < call->n_inputs; i++) ok &= !present(call, i) || call->inputs[i].dtype == x->dtype;
     return ok;
 }
 
@@ -125,8 +119,7 @@ static bool batch_norm_view(const ln_call *call, ln_batch_norm_plan *p) {
     const ln_batch_norm_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = ln_axis(a->channel_axis, x->rank);
-    if (axis < 0)
-        return false;
+    if (axis < 0) return false;
     *p = (ln_batch_norm_plan){.channels = x->dims[axis]};
     int64_t inner = count_from(x, axis + 1), total = ln_count(x);
     if (ln_is_dense(x) && ln_is_dense(y)) {
@@ -150,8 +143,7 @@ bool ln_batch_norm_supports(const ln_call *call) {
 
 linnet_status ln_batch_norm_configure(ln_call *call) {
     ln_batch_norm_plan *p = call->state = ln_call_state(call, sizeof *p);
-    if (p == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (p == NULL) return LINNET_OUT_OF_MEMORY;
     batch_norm_view(call, p);
     call->phases = 2;
     call->scratch_bytes = (size_t)(2 * p->channels) * sizeof(float);

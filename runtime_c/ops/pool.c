@@ -11,7 +11,8 @@ linnet_status ln_infer_pool(const ln_infer *infer) {
     y->dtype = x->dtype;
     y->rank = -1;
     if (a->kind == LN_POOL_KIND_LP && (a->p < 1 || !ln_dtype_is_float(x->dtype))) {
-        ln_fail(infer->error, a->p < 1 ? LINNET_BAD_ATTRIBUTE : LINNET_WRONG_DTYPE, "lp pooling needs floats and p >= 1");
+        ln_fail(infer->error, a->p < 1 ? LINNET_BAD_ATTRIBUTE : LINNET_WRONG_DTYPE,
+                "lp pooling needs floats and p >= 1");
         return ln_got(infer->error, "p %lld, %s", (long long)a->p, linnet_dtype_name(x->dtype));
     }
     if (indices != NULL) {
@@ -22,15 +23,12 @@ linnet_status ln_infer_pool(const ln_infer *infer) {
         indices->dtype = LINNET_I64;
         indices->rank = -1;
     }
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     ln_window window;
     linnet_status status = ln_window_pool(a, x, &window, infer->error);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     ln_window_shape(&window, y);
-    if (indices != NULL)
-        ln_window_shape(&window, indices);
+    if (indices != NULL) ln_window_shape(&window, indices);
     return LINNET_OK;
 }
 
@@ -46,17 +44,14 @@ static bool reference_supports(const ln_call *call) {
 
 static linnet_status reference_configure(ln_call *call) {
     pool_state *s = call->state = ln_call_state(call, sizeof *s);
-    if (s == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (s == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_status status = ln_window_pool(call->attributes, &call->inputs[0], &s->window, NULL);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     int axis = s->window.channel_axis;
     s->x = ln_window_strides_of(&call->inputs[0], axis);
     s->y = ln_window_strides_of(&call->outputs[0], axis);
     s->with_indices = call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE;
-    if (s->with_indices)
-        s->indices = ln_window_strides_of(&call->outputs[1], axis);
+    if (s->with_indices) s->indices = ln_window_strides_of(&call->outputs[1], axis);
     call->work[0] = s->window.batch * s->window.out_channels * s->window.out[0] * s->window.out[1];
     call->flops = (uint64_t)(s->window.batch * s->window.out_channels * ln_window_positions(&s->window) *
                              ln_window_taps(&s->window));
@@ -64,7 +59,8 @@ static linnet_status reference_configure(ln_call *call) {
 }
 
 /* The flat index that ONNX MaxPool reports: into x in its logical order; storage_order 1 turns the spatial axes. */
-static int64_t flat_index(const ln_window *w, int64_t storage_order, int64_t n, int64_t c, int64_t z, int64_t y, int64_t x) {
+static int64_t flat_index(const ln_window *w, int64_t storage_order, int64_t n, int64_t c, int64_t z, int64_t y,
+                          int64_t x) {
     int64_t plane = w->in[0] * w->in[1] * w->in[2];
     int64_t at = storage_order ? z + w->in[0] * (y + w->in[1] * x) : (z * w->in[1] + y) * w->in[2] + x;
     return w->channel_axis == 1 ? (n * w->in_channels + c) * plane + at : (n * plane + at) * w->in_channels + c;
@@ -96,8 +92,8 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
                         int64_t z = oz * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0];
                         int64_t y = oy * w->stride[1] - w->pad_begin[1] + ky * w->dilation[1];
                         int64_t x = ox * w->stride[2] - w->pad_begin[2] + kx * w->dilation[2];
-                        double v = ln_load_f64(b->inputs[0], dtype, n * s->x.n + c * s->x.c + z * s->x.s[0] +
-                                                                        y * s->x.s[1] + x * s->x.s[2]);
+                        double v = ln_load_f64(b->inputs[0], dtype,
+                                               n * s->x.n + c * s->x.c + z * s->x.s[0] + y * s->x.s[1] + x * s->x.s[2]);
                         if (v > best || best_index < 0) {
                             best = v;
                             best_index = flat_index(w, a->storage_order, n, c, z, y, x);

@@ -9,8 +9,7 @@ bool ln_pool_supports(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     if (call->epilogue != NULL || x->dtype == LINNET_F64 || x->dtype != y->dtype || a->kind == LN_POOL_KIND_LP)
         return false;
-    if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE)
-        return false;
+    if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE) return false;
     int axis = a->channel_axis == 1 ? 1 : x->rank - 1;
     if (x->rank < 3 || x->rank > 5 || (x->dims[axis] != 1 && (x->strides[axis] != 1 || y->strides[axis] != 1)))
         return false;
@@ -25,11 +24,9 @@ bool ln_pool_supports(const ln_call *call) {
 linnet_status ln_pool_configure(ln_call *call) {
     const ln_pool_attributes *a = call->attributes;
     ln_pool_plan *p = call->state = ln_call_state(call, sizeof *p);
-    if (p == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (p == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_status status = ln_window_pool(a, &call->inputs[0], &p->window, NULL);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     const ln_window *w = &p->window;
     const ln_quant *quant = call->inputs[0].quant;
     p->x = ln_window_strides_of(&call->inputs[0], w->channel_axis);
@@ -48,7 +45,6 @@ linnet_status ln_pool_configure(ln_call *call) {
 
 int64_t ln_pool_count(const ln_pool_plan *p, int64_t oz, int64_t oy, int64_t ox, int64_t inside) {
     const ln_window *w = &p->window;
-    if (!p->count_include_pad)
-        return inside;
+    if (!p->count_include_pad) return inside;
     return ln_window_padded(w, 0, oz) * ln_window_padded(w, 1, oy) * ln_window_padded(w, 2, ox);
 }

@@ -20,9 +20,9 @@ typedef struct ln_requant {
     int32_t y_zero;
     int32_t low, high; /* range of output_dtype */
     int64_t channels;
-    const float *scale;     /* f32 output: (float)((double)sx * sw[c]); else float_rne: (float)((double)sx * sw[c] / sy) */
-    const int32_t *fixed;   /* tflite modes: multiplier in [2^30, 2^31), or 0 */
-    const int32_t *shift;   /* tflite modes: real multiplier = fixed * 2^(shift - 31) */
+    const float *scale; /* f32 output: (float)((double)sx * sw[c]); else float_rne: (float)((double)sx * sw[c] / sy) */
+    const int32_t *fixed; /* tflite modes: multiplier in [2^30, 2^31), or 0 */
+    const int32_t *shift; /* tflite modes: real multiplier = fixed * 2^(shift - 31) */
     const int32_t *w_zero;
 } ln_requant;
 
@@ -37,8 +37,8 @@ bool ln_requant_usable(const ln_tensor *x, const ln_tensor *w, int w_axis, const
 
 /* The dtype rule of a product y = x . w + bias: floats agree; quantized integers are i8 or u8 by i8 or u8, or i16 by
  * i8, u8 or i16. `output_dtype` is the attribute (LINNET_NONE: that of x). WRONG_DTYPE. Unknown dtypes pass. */
-linnet_status ln_infer_product_dtype(const ln_tensor *x, const ln_tensor *w, const ln_tensor *bias, int64_t output_dtype,
-                                     uint8_t *y_dtype, linnet_error *error);
+linnet_status ln_infer_product_dtype(const ln_tensor *x, const ln_tensor *w, const ln_tensor *bias,
+                                     int64_t output_dtype, uint8_t *y_dtype, linnet_error *error);
 
 /* QuantizeMultiplier of TensorFlow Lite: real = fixed * 2^(shift - 31), from frexp, rounding half away from zero. */
 void ln_fixed_point(double real, bool single_rounding, int32_t *fixed, int32_t *shift);
@@ -49,8 +49,7 @@ static inline int32_t ln_clamp_i32(int64_t v, int32_t low, int32_t high) {
 
 /* gemmlowp's SaturatingRoundingDoublingHighMul: (a * b * 2 + 2^31) / 2^32 with the division's truncation to zero. */
 static inline int32_t ln_doubling_high_multiply(int32_t a, int32_t b) {
-    if (a == INT32_MIN && b == INT32_MIN)
-        return INT32_MAX;
+    if (a == INT32_MIN && b == INT32_MIN) return INT32_MAX;
     int64_t product = (int64_t)a * b;
     int64_t nudge = product >= 0 ? (1 << 30) : 1 - (1 << 30);
     return (int32_t)((product + nudge) / ((int64_t)1 << 31));
@@ -98,23 +97,20 @@ static inline int32_t ln_round_clamp(float v, int32_t zero, int32_t low, int32_t
 
 /* The stored integer of channel c for a 32-bit or a 64-bit sum. */
 static inline int32_t ln_requant_i32(const ln_requant *r, int64_t c, int32_t sum) {
-    if (r->mode == LN_REQUANT_FLOAT_RNE)
-        return ln_round_clamp((float)sum * r->scale[c], r->y_zero, r->low, r->high);
+    if (r->mode == LN_REQUANT_FLOAT_RNE) return ln_round_clamp((float)sum * r->scale[c], r->y_zero, r->low, r->high);
     int32_t v = r->mode == LN_REQUANT_TFLITE ? ln_fixed_multiply(sum, r->fixed[c], r->shift[c])
                                              : ln_fixed_multiply_single(sum, r->fixed[c], r->shift[c]);
     return ln_clamp_i32((int64_t)v + r->y_zero, r->low, r->high);
 }
 
 static inline int32_t ln_requant_i64(const ln_requant *r, int64_t c, int64_t sum) {
-    if (r->mode == LN_REQUANT_FLOAT_RNE)
-        return ln_round_clamp((float)sum * r->scale[c], r->y_zero, r->low, r->high);
+    if (r->mode == LN_REQUANT_FLOAT_RNE) return ln_round_clamp((float)sum * r->scale[c], r->y_zero, r->low, r->high);
     return ln_clamp_i32((int64_t)ln_fixed_multiply_wide(sum, r->fixed[c], r->shift[c]) + r->y_zero, r->low, r->high);
 }
 
 /* Stores the sum of channel c at element `index` of the output, whichever kind the output is. */
 static inline void ln_requant_store(const ln_requant *r, int64_t c, int64_t sum, void *y, int64_t index) {
-    if (!r->wide)
-        sum = (int32_t)sum; /* 32-bit sums wrap in every kernel alike */
+    if (!r->wide) sum = (int32_t)sum; /* 32-bit sums wrap in every kernel alike */
     switch (r->output_dtype) {
     case LINNET_F32: ((float *)y)[index] = (float)sum * r->scale[c]; return;
     case LINNET_I32: ((int32_t *)y)[index] = ln_clamp_i32(sum, INT32_MIN, INT32_MAX); return;

@@ -10,14 +10,13 @@ typedef struct resize_plan {
     int n_axes;
     int axes[LN_MAX_RANK];
     bool known, by_scale;
-    float scale[LN_MAX_RANK];  /* per axis of x; 1 where it is not resized */
-    int64_t out[LN_MAX_RANK];  /* -1: not known */
+    float scale[LN_MAX_RANK]; /* per axis of x; 1 where it is not resized */
+    int64_t out[LN_MAX_RANK]; /* -1: not known */
 } resize_plan;
 
 /* Optional operand i; NULL when absent or an empty list (ONNX's older way to leave one out). */
 static const ln_tensor *operand(const ln_tensor *inputs, int n_inputs, int i) {
-    if (i >= n_inputs || inputs[i].dtype == LINNET_NONE || (inputs[i].rank == 1 && inputs[i].dims[0] == 0))
-        return NULL;
+    if (i >= n_inputs || inputs[i].dtype == LINNET_NONE || (inputs[i].rank == 1 && inputs[i].dims[0] == 0)) return NULL;
     return &inputs[i];
 }
 
@@ -29,13 +28,11 @@ static linnet_status wrong_length(const char *name, int64_t n, int64_t expected,
 
 static linnet_status take_axes(const ln_resize_attributes *a, const ln_tensor *x, resize_plan *p, linnet_error *error) {
     p->n_axes = a->axes.n == 0 ? x->rank : (int)ln_min(a->axes.n, LN_MAX_RANK + 1);
-    if (p->n_axes > x->rank)
-        return wrong_length("axes", a->axes.n, x->rank, error);
+    if (p->n_axes > x->rank) return wrong_length("axes", a->axes.n, x->rank, error);
     for (int i = 0; i < p->n_axes; i++) {
         int axis = a->axes.n == 0 ? i : ln_axis(a->axes.v[i], x->rank);
         bool twice = false;
-        for (int j = 0; j < i; j++)
-            twice |= p->axes[j] == axis;
+        for (int j = 0; j < i; j++) twice |= p->axes[j] == axis;
         if (axis < 0 || twice) {
             ln_fail(error, LINNET_BAD_ATTRIBUTE, "axes has a value that is out of range or comes twice");
             ln_expected(error, "different values from %d to %d", -x->rank, x->rank - 1);
@@ -54,19 +51,16 @@ static linnet_status bad_size(int axis, const char *text, linnet_error *error) {
 
 static linnet_status apply_scale(const ln_tensor *x, int axis, double value, resize_plan *p, linnet_error *error) {
     p->scale[axis] = (float)value;
-    if (!(value > 0) || !isfinite(p->scale[axis]))
-        return bad_size(axis, "comes from a scale out of range", error);
-    if (x->dims[axis] < 0)
-        return LINNET_OK;
+    if (!(value > 0) || !isfinite(p->scale[axis])) return bad_size(axis, "comes from a scale out of range", error);
+    if (x->dims[axis] < 0) return LINNET_OK;
     float size = floorf(p->scale[axis] * (float)x->dims[axis]);
-    if (!(size < 2147483648.0f))
-        return bad_size(axis, "is too large", error);
+    if (!(size < 2147483648.0f)) return bad_size(axis, "is too large", error);
     p->out[axis] = (int64_t)size;
     return LINNET_OK;
 }
 
-static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor *x, const int64_t *sizes, resize_plan *p,
-                                 linnet_error *error) {
+static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor *x, const int64_t *sizes,
+                                 resize_plan *p, linnet_error *error) {
     bool all_known = true;
     float common = 0;
     for (int i = 0; i < p->n_axes; i++) {
@@ -76,14 +70,11 @@ static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor 
             return bad_size(axis, "is out of range", error);
         p->out[axis] = sizes[i];
         all_known &= in >= 0;
-        if (in <= 0)
-            continue;
+        if (in <= 0) continue;
         float scale = p->scale[axis] = (float)sizes[i] / (float)in;
-        if (i == 0 || (a->aspect == LN_RESIZE_ASPECT_NOT_LARGER ? scale < common : scale > common))
-            common = scale;
+        if (i == 0 || (a->aspect == LN_RESIZE_ASPECT_NOT_LARGER ? scale < common : scale > common)) common = scale;
     }
-    if (a->aspect == LN_RESIZE_ASPECT_STRETCH)
-        return LINNET_OK;
+    if (a->aspect == LN_RESIZE_ASPECT_STRETCH) return LINNET_OK;
     for (int i = 0; i < p->n_axes; i++) {
         int axis = p->axes[i];
         p->scale[axis] = common;
@@ -96,18 +87,15 @@ static linnet_status apply_sizes(const ln_resize_attributes *a, const ln_tensor 
 static linnet_status resolve(const ln_resize_attributes *a, const ln_tensor *inputs, int n_inputs, resize_plan *p,
                              linnet_error *error) {
     const ln_tensor *x = &inputs[0];
-    const ln_tensor *scales = operand(inputs, n_inputs, OPERAND_SCALES), *sizes = operand(inputs, n_inputs, OPERAND_SIZES);
+    const ln_tensor *scales = operand(inputs, n_inputs, OPERAND_SCALES),
+                    *sizes = operand(inputs, n_inputs, OPERAND_SIZES);
     *p = (resize_plan){.known = true};
     linnet_status status = take_axes(a, x, p, error);
-    if (status != LINNET_OK)
-        return status;
-    for (int i = 0; i < x->rank; i++)
-        p->scale[i] = 1, p->out[i] = x->dims[i];
-    for (int i = 0; i < p->n_axes; i++)
-        p->out[p->axes[i]] = -1;
+    if (status != LINNET_OK) return status;
+    for (int i = 0; i < x->rank; i++) p->scale[i] = 1, p->out[i] = x->dims[i];
+    for (int i = 0; i < p->n_axes; i++) p->out[p->axes[i]] = -1;
     if (a->sizes.n > 0) {
-        if (a->sizes.n != p->n_axes)
-            return wrong_length("sizes", a->sizes.n, p->n_axes, error);
+        if (a->sizes.n != p->n_axes) return wrong_length("sizes", a->sizes.n, p->n_axes, error);
         return apply_sizes(a, x, a->sizes.v, p, error);
     }
     if (sizes != NULL) {
@@ -131,12 +119,11 @@ static linnet_status resolve(const ln_resize_attributes *a, const ln_tensor *inp
             return LINNET_OK;
         }
     }
-    if (n != p->n_axes)
-        return wrong_length("scales", n, p->n_axes, error);
+    if (n != p->n_axes) return wrong_length("scales", n, p->n_axes, error);
     p->by_scale = true;
     for (int i = 0; i < p->n_axes && status == LINNET_OK; i++)
-        status = apply_scale(x, p->axes[i], a->scales.n > 0 ? a->scales.v[i] : ln_load_f64(scales->data, scales->dtype, i), p,
-                             error);
+        status = apply_scale(x, p->axes[i],
+                             a->scales.n > 0 ? a->scales.v[i] : ln_load_f64(scales->data, scales->dtype, i), p, error);
     return status;
 }
 
@@ -145,12 +132,10 @@ linnet_status ln_infer_resize(const ln_infer *infer) {
     ln_tensor *y = &infer->outputs[0];
     y->dtype = x->dtype;
     y->rank = x->rank;
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     resize_plan p;
     linnet_status status = resolve(infer->attributes, infer->inputs, infer->n_inputs, &p, infer->error);
-    for (int i = 0; i < x->rank && status == LINNET_OK; i++)
-        y->dims[i] = p.out[i];
+    for (int i = 0; i < x->rank && status == LINNET_OK; i++) y->dims[i] = p.out[i];
     return status;
 }
 
@@ -159,10 +144,8 @@ static const ln_tensor *roi_of(const ln_call *call) { return operand(call->input
 bool ln_resize_known(const ln_call *call) {
     const ln_resize_attributes *a = call->attributes;
     resize_plan p;
-    if (resolve(a, call->inputs, call->n_inputs, &p, NULL) != LINNET_OK || !p.known)
-        return false;
-    if (a->coordinates != LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE)
-        return true;
+    if (resolve(a, call->inputs, call->n_inputs, &p, NULL) != LINNET_OK || !p.known) return false;
+    if (a->coordinates != LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE) return true;
     const ln_tensor *roi = roi_of(call);
     return roi != NULL && roi->data != NULL && ln_count(roi) == 2 * p.n_axes;
 }
@@ -188,8 +171,7 @@ static float source(const ln_resize_attributes *a, int64_t o, int64_t in, int64_
 
 static float cubic(float x, float a) {
     x = fabsf(x);
-    if (x <= 1)
-        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
     return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
 }
 
@@ -204,13 +186,13 @@ static int64_t nearest(float at, int64_t mode) {
     return (int64_t)left + right;
 }
 
-/* Taps reach from first to first + taps - 1 relative to the left neighbour. Antialiasing widens the filter by 1 / scale. */
+/* Taps reach from first to first + taps - 1 relative to the left neighbour. Antialiasing widens the filter by 1 /
+ * scale. */
 static void filter_extent(const ln_resize_attributes *a, float scale, int *first, int *taps) {
     float radius = a->mode == LN_RESIZE_MODE_CUBIC ? 2 : 1, shrink = a->antialias ? fminf(scale, 1) : 1;
     *first = (int)floorf(-radius / shrink) + 1;
     *taps = 2 - 2 * *first;
-    if (a->mode == LN_RESIZE_MODE_NEAREST)
-        *first = 0, *taps = 1;
+    if (a->mode == LN_RESIZE_MODE_NEAREST) *first = 0, *taps = 1;
 }
 
 static void fill_weights(const ln_resize_attributes *a, float at, float scale, int first, int taps, int64_t in,
@@ -221,14 +203,12 @@ static void fill_weights(const ln_resize_attributes *a, float at, float scale, i
         int64_t i = (int64_t)left + first + t;
         float distance = ((float)(first + t) - (at - left)) * shrink;
         weight[t] = a->mode == LN_RESIZE_MODE_CUBIC ? cubic(distance, (float)a->cubic_coefficient) : triangle(distance);
-        if (a->exclude_outside && (i < 0 || i >= in))
-            weight[t] = 0;
+        if (a->exclude_outside && (i < 0 || i >= in)) weight[t] = 0;
         sum += (double)weight[t];
         index[t] = (int32_t)ln_max(0, ln_min(i, in - 1));
     }
     bool normalise = (a->exclude_outside || shrink < 1) && sum != 0;
-    for (int t = 0; t < taps && normalise; t++)
-        weight[t] = (float)((double)weight[t] / sum);
+    for (int t = 0; t < taps && normalise; t++) weight[t] = (float)((double)weight[t] / sum);
 }
 
 static bool crops(const ln_resize_attributes *a) { return a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE; }
@@ -237,8 +217,8 @@ static bool crops(const ln_resize_attributes *a) { return a->coordinates == LN_R
 static bool is_active(const ln_call *call, const resize_plan *p, int i) {
     int axis = p->axes[i];
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0], *roi = roi_of(call);
-    bool whole = !crops(call->attributes) || (ln_load_f64(roi->data, roi->dtype, i) == 0 &&
-                                              ln_load_f64(roi->data, roi->dtype, i + p->n_axes) == 1);
+    bool whole = !crops(call->attributes) ||
+                 (ln_load_f64(roi->data, roi->dtype, i) == 0 && ln_load_f64(roi->data, roi->dtype, i + p->n_axes) == 1);
     return x->dims[axis] != y->dims[axis] || !whole || (p->by_scale && p->scale[axis] != 1);
 }
 
@@ -246,8 +226,7 @@ unsigned ln_resize_active(const ln_call *call) {
     resize_plan p;
     unsigned active = 0;
     if (resolve(call->attributes, call->inputs, call->n_inputs, &p, NULL) == LINNET_OK && p.known)
-        for (int i = 0; i < p.n_axes; i++)
-            active |= (unsigned)is_active(call, &p, i) << p.axes[i];
+        for (int i = 0; i < p.n_axes; i++) active |= (unsigned)is_active(call, &p, i) << p.axes[i];
     return active;
 }
 
@@ -257,11 +236,9 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
     bool crop = crops(a);
     resize_plan p;
     linnet_status status = resolve(a, call->inputs, call->n_inputs, &p, NULL);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     *tables = (ln_resize_tables){.n_active = 0};
-    for (int i = 0; i < x->rank; i++)
-        tables->axis[i] = (ln_resize_axis){.in = x->dims[i], .out = y->dims[i]};
+    for (int i = 0; i < x->rank; i++) tables->axis[i] = (ln_resize_axis){.in = x->dims[i], .out = y->dims[i]};
     for (int i = 0; i < p.n_axes; i++) {
         int axis = p.axes[i];
         ln_resize_axis *t = &tables->axis[axis];
@@ -270,8 +247,7 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
             range[0] = ln_load_f64(roi->data, roi->dtype, i);
             range[1] = ln_load_f64(roi->data, roi->dtype, i + p.n_axes);
         }
-        if (!is_active(call, &p, i))
-            continue;
+        if (!is_active(call, &p, i)) continue;
         int first, taps;
         if (a->antialias && !(p.scale[axis] > 0x1p-20f)) /* the filter would have more taps than can be counted */
             return LINNET_TOO_LARGE;
@@ -279,12 +255,10 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
         int32_t *index = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *index);
         float *weight = ln_call_state(call, (size_t)(t->out * taps + 1) * sizeof *weight);
         uint8_t *outside = crop ? ln_call_state(call, (size_t)t->out + 1) : NULL;
-        if (index == NULL || weight == NULL || (crop && outside == NULL))
-            return LINNET_OUT_OF_MEMORY;
+        if (index == NULL || weight == NULL || (crop && outside == NULL)) return LINNET_OUT_OF_MEMORY;
         for (int64_t o = 0; o < t->out; o++) {
             float at = source(a, o, t->in, t->out, p.scale[axis], p.by_scale, range);
-            if (crop)
-                outside[o] = !(at >= 0 && at <= (float)(t->in - 1));
+            if (crop) outside[o] = !(at >= 0 && at <= (float)(t->in - 1));
             at = !(at > -1e9f) ? -1e9f : at < 1e9f ? at : 1e9f; /* wild crops: still an index */
             if (a->mode == LN_RESIZE_MODE_NEAREST) {
                 index[o] = (int32_t)ln_max(0, ln_min(nearest(at, a->nearest), t->in - 1));
@@ -296,8 +270,7 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
         t->taps = taps, t->index = index, t->weight = weight, t->outside = outside;
     }
     for (int i = 0; i < x->rank; i++)
-        if (tables->axis[i].taps > 0)
-            tables->active[tables->n_active++] = i;
+        if (tables->axis[i].taps > 0) tables->active[tables->n_active++] = i;
     return LINNET_OK;
 }
 
@@ -307,8 +280,7 @@ static bool reference_supports(const ln_call *call) {
 
 static linnet_status reference_configure(ln_call *call) {
     ln_resize_tables *tables = call->state = ln_call_state(call, sizeof *tables);
-    if (tables == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (tables == NULL) return LINNET_OUT_OF_MEMORY;
     call->work[0] = ln_count(&call->outputs[0]);
     call->grain = 1024;
     call->flops = (uint64_t)call->work[0];
@@ -324,8 +296,7 @@ typedef struct resize_run {
 } resize_run;
 
 static float interpolate(const resize_run *r, int depth, int64_t offset) {
-    if (depth == r->tables->n_active)
-        return (float)ln_load_f64(r->data, r->x->dtype, offset);
+    if (depth == r->tables->n_active) return (float)ln_load_f64(r->data, r->x->dtype, offset);
     int d = r->tables->active[depth];
     const ln_resize_axis *t = &r->tables->axis[d];
     int64_t first = r->at[d] * t->taps;
@@ -337,8 +308,7 @@ static float interpolate(const resize_run *r, int depth, int64_t offset) {
 
 /* The same for types that f32 does not hold: f64 and i32. */
 static double interpolate_wide(const resize_run *r, int depth, int64_t offset) {
-    if (depth == r->tables->n_active)
-        return ln_load_f64(r->data, r->x->dtype, offset);
+    if (depth == r->tables->n_active) return ln_load_f64(r->data, r->x->dtype, offset);
     int d = r->tables->active[depth];
     const ln_resize_axis *t = &r->tables->axis[d];
     double sum = 0;

@@ -1,5 +1,5 @@
-/* resize.h - resize resolved to one table of taps per axis: which inputs make each output coordinate, with which weights.
- * Used by the reference and by the fast kernels; results are equal because both read the same tables. */
+/* resize.h - resize resolved to one table of taps per axis: which inputs make each output coordinate, with which
+ * weights. Used by the reference and by the fast kernels; results are equal because both read the same tables. */
 #ifndef LN_RESIZE_H
 #define LN_RESIZE_H
 
@@ -15,8 +15,8 @@ typedef struct ln_resize_axis {
     const uint8_t *outside;
 } ln_resize_axis;
 
-/* The order of evaluation is part of the contract: the last axis is interpolated first, taps in ascending order, products
- * and sums rounded one by one (no FMA). So integer results are the same everywhere. */
+/* The order of evaluation is part of the contract: the last axis is interpolated first, taps in ascending order,
+ * products and sums rounded one by one (no FMA). So integer results are the same everywhere. */
 typedef struct ln_resize_tables {
     int n_active;
     int active[LN_MAX_RANK]; /* which axes of x have taps, ascending */
@@ -29,9 +29,9 @@ bool ln_resize_known(const ln_call *call);
 unsigned ln_resize_active(const ln_call *call);
 linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables);
 
-/* A call as the SIMD kernels see it. Rows kernel: the last resized axis (`inner`) steps over groups of `width` contiguous
- * elements that are not resized (all channels of a pixel, or 1); rows are interpolated along it first, then combined.
- * Channels kernel, for what is left: `inner` has stride 1 and is not resized, vectors run along it. */
+/* A call as the SIMD kernels see it. Rows kernel: the last resized axis (`inner`) steps over groups of `width`
+ * contiguous elements that are not resized (all channels of a pixel, or 1); rows are interpolated along it first, then
+ * combined. Channels kernel, for what is left: `inner` has stride 1 and is not resized, vectors run along it. */
 typedef struct ln_resize_outer {
     int64_t out, x_stride, y_stride;
     int slot; /* of the resized axes, or -1: copied through */

@@ -1,12 +1,11 @@
-/* resize_plan.c - which resizes the SIMD kernels take, and how they walk them: the part that does not depend on the ISA.
- * The loops are in simd/resize.inc.c. */
+/* resize_plan.c - which resizes the SIMD kernels take, and how they walk them: the part that does not depend on the
+ * ISA. The loops are in simd/resize.inc.c. */
 #include "ops/resize.h"
 
 /* The axis of stride 1 on both sides; -1: none. */
 static int inner_axis(const ln_tensor *x, const ln_tensor *y) {
     for (int i = x->rank - 1; i >= 0; i--)
-        if (x->strides[i] == 1 && y->strides[i] == 1 && (x->dims[i] > 1 || y->dims[i] > 1))
-            return i;
+        if (x->strides[i] == 1 && y->strides[i] == 1 && (x->dims[i] > 1 || y->dims[i] > 1)) return i;
     return -1;
 }
 
@@ -15,17 +14,15 @@ static int inner_axis(const ln_tensor *x, const ln_tensor *y) {
 static int row_axis(const ln_call *call, unsigned active, int64_t *width) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     int axis = -1, channel = inner_axis(x, y);
-    for (int i = 0; i < x->rank; i++)
-        axis = active >> i & 1 ? i : axis;
-    if (axis < 0)
-        return -1;
+    for (int i = 0; i < x->rank; i++) axis = active >> i & 1 ? i : axis;
+    if (axis < 0) return -1;
     *width = 1;
     if (channel >= 0 && channel != axis) {
-        if (active >> channel & 1)
-            return -1;
+        if (active >> channel & 1) return -1;
         *width = x->dims[channel];
     }
-    bool steps = (x->dims[axis] == 1 || x->strides[axis] == *width) && (y->dims[axis] == 1 || y->strides[axis] == *width);
+    bool steps =
+        (x->dims[axis] == 1 || x->strides[axis] == *width) && (y->dims[axis] == 1 || y->strides[axis] == *width);
     /* Rows that would not stay in a core's cache are better done pixel by pixel. */
     return steps && *width * ln_max(x->dims[axis], y->dims[axis]) <= 65536 ? axis : -1;
 }
@@ -42,10 +39,8 @@ static bool supports(const ln_call *call, bool rows) {
     unsigned active = ln_resize_active(call);
     int64_t width;
     int inner = rows ? row_axis(call, active, &width) : inner_axis(x, y), others = 0;
-    if (inner < 0 || (!rows && (active >> inner & 1)))
-        return false;
-    for (int i = 0; i < x->rank; i++)
-        others += i != inner && (active >> i & 1);
+    if (inner < 0 || (!rows && (active >> inner & 1))) return false;
+    for (int i = 0; i < x->rank; i++) others += i != inner && (active >> i & 1);
     return others <= (rows ? 1 : 3);
 }
 
@@ -58,29 +53,24 @@ static linnet_status configure(ln_call *call, bool rows, ln_resize_plan **out) {
     static const float no_weight[1] = {1};
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     ln_resize_plan *p = *out = call->state = ln_call_state(call, sizeof *p);
-    if (p == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (p == NULL) return LINNET_OUT_OF_MEMORY;
     linnet_status status = ln_resize_prepare(call, &p->tables);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     int skip = p->inner = inner_axis(x, y); /* the axes that are not outer */
     if (rows) {
         p->inner = row_axis(call, ln_resize_active(call), &p->width);
         skip = skip < 0 ? p->inner : skip;
     }
     int slots = 0;
-    for (int i = 0; i < x->rank; i++)
-        slots += i != p->inner && i != skip && p->tables.axis[i].taps > 0;
+    for (int i = 0; i < x->rank; i++) slots += i != p->inner && i != skip && p->tables.axis[i].taps > 0;
     int slot = 3 - slots;
     for (int i = 0; i < slot; i++)
         p->slot[i] = (ln_resize_axis){.in = 1, .out = 1, .taps = 1, .index = no_index, .weight = no_weight};
     for (int i = 0; i < x->rank; i++) {
-        if (i == p->inner || i == skip)
-            continue;
+        if (i == p->inner || i == skip) continue;
         bool active = p->tables.axis[i].taps > 0;
         p->outer[p->n_outer++] = (ln_resize_outer){y->dims[i], x->strides[i], y->strides[i], active ? slot : -1};
-        if (active)
-            p->slot[slot++] = p->tables.axis[i];
+        if (active) p->slot[slot++] = p->tables.axis[i];
     }
     call->flops = (uint64_t)ln_count(y);
     return LINNET_OK;
@@ -90,8 +80,7 @@ static linnet_status configure(ln_call *call, bool rows, ln_resize_plan **out) {
 linnet_status ln_resize_channels_configure(ln_call *call) {
     ln_resize_plan *p;
     linnet_status status = configure(call, false, &p);
-    for (int i = 0; i + 1 < (status == LINNET_OK ? p->n_outer : 0); i++)
-        call->work[0] *= p->outer[i].out;
+    for (int i = 0; i + 1 < (status == LINNET_OK ? p->n_outer : 0); i++) call->work[0] *= p->outer[i].out;
     return status;
 }
 
@@ -99,12 +88,11 @@ linnet_status ln_resize_channels_configure(ln_call *call) {
 linnet_status ln_resize_rows_configure(ln_call *call) {
     ln_resize_plan *p;
     linnet_status status = configure(call, true, &p);
-    if (status != LINNET_OK)
-        return status;
-    for (int i = 0; i < p->n_outer; i++)
-        call->work[0] *= p->outer[i].out;
+    if (status != LINNET_OK) return status;
+    for (int i = 0; i < p->n_outer; i++) call->work[0] *= p->outer[i].out;
     const ln_resize_axis *axis = &p->tables.axis[p->inner];
-    call->scratch_thread = (size_t)p->slot[2].taps * (sizeof(int64_t) + sizeof(float *)) + (size_t)axis->taps * sizeof(float *) +
+    call->scratch_thread = (size_t)p->slot[2].taps * (sizeof(int64_t) + sizeof(float *)) +
+                           (size_t)axis->taps * sizeof(float *) +
                            (size_t)((axis->in + (p->slot[2].taps + 1) * axis->out) * p->width) * sizeof(float);
     return LINNET_OK;
 }

@@ -10,8 +10,7 @@ linnet_status ln_infer_softmax(const ln_infer *infer) {
     ln_tensor *y = &infer->outputs[0];
     y->dtype = x->dtype;
     y->rank = x->rank;
-    for (int i = 0; i < x->rank; i++)
-        y->dims[i] = x->dims[i];
+    for (int i = 0; i < x->rank; i++) y->dims[i] = x->dims[i];
     if (x->rank >= 0 && ln_axis(a->axis, x->rank) < 0) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "axis is out of range");
         ln_expected(infer->error, "from %d to %d", -x->rank, x->rank - 1);
@@ -37,8 +36,7 @@ static linnet_status reference_configure(ln_call *call) {
 static void line_of(const ln_tensor *x, const ln_tensor *y, int axis, int64_t item, int64_t *in, int64_t *out) {
     *in = *out = 0;
     for (int i = x->rank - 1; i >= 0; i--) {
-        if (i == axis)
-            continue;
+        if (i == axis) continue;
         *in += item % x->dims[i] * x->strides[i];
         *out += item % x->dims[i] * y->strides[i];
         item /= x->dims[i];
@@ -55,10 +53,8 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
         int64_t in, out, length = x->dims[axis], from = x->strides[axis], to = y->strides[axis];
         line_of(x, y, axis, item, &in, &out);
         double most = -INFINITY, sum = 0;
-        for (int64_t i = 0; i < length; i++)
-            most = fmax(most, ln_load_f64(b->inputs[0], dtype, in + i * from));
-        for (int64_t i = 0; i < length; i++)
-            sum += exp(ln_load_f64(b->inputs[0], dtype, in + i * from) - most);
+        for (int64_t i = 0; i < length; i++) most = fmax(most, ln_load_f64(b->inputs[0], dtype, in + i * from));
+        for (int64_t i = 0; i < length; i++) sum += exp(ln_load_f64(b->inputs[0], dtype, in + i * from) - most);
         for (int64_t i = 0; i < length; i++) {
             double v = ln_load_f64(b->inputs[0], dtype, in + i * from) - most;
             ln_store_f64(b->outputs[0], dtype, out + i * to, a->log ? v - log(sum) : exp(v) / sum);

@@ -1,7 +1,7 @@
 /* typed.h - compiles the body of a float reference kernel once per storage type.
  * Define LN_TYPED as the quoted name of the body file, then include this. It has no include guard on purpose. */
-/* The body sees: STORED (element type in memory), WIDE (what it computes in), LOAD(v), STORE(v), TYPED(name). Sums are kept
- * in double for every type: references are the measure of fast kernels. */
+/* The body sees: STORED (element type in memory), WIDE (what it computes in), LOAD(v), STORE(v), TYPED(name). Sums are
+ * kept in double for every type: references are the measure of fast kernels. */
 #define PASTE_(a, b) a##b
 #define PASTE(a, b) PASTE_(a, b)
 

@@ -3,7 +3,8 @@
 #ifndef LN_ANY_INC
 #define LN_ANY_INC
 
-/* n elements of a type that is not f32, from element i of p; other lanes are 0. Out of line to keep the library small. */
+/* n elements of a type that is not f32, from element i of p; other lanes are 0. Out of line to keep the library small.
+ */
 static LN_NEVER_INLINE vf any_load_other(int dtype, const void *p, int64_t i, int n) {
     const char *at = (const char *)p + i * (dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2);
     uint16_t lanes[VF_WIDTH] = {0};
@@ -33,14 +34,12 @@ static LN_NEVER_INLINE void any_store_other(int dtype, void *p, int64_t i, int n
     case LINNET_U8: vi_store_u8(at, vi_from_vf(v)); break;
     default: vi_store_i16(at, vi_from_vf(v)); break;
     }
-    if (n < VF_WIDTH)
-        memcpy(to, lanes, (size_t)n * size);
+    if (n < VF_WIDTH) memcpy(to, lanes, (size_t)n * size);
 }
 
 /* `single` is a constant: f32. */
 static LN_ALWAYS_INLINE vf any_load(const bool single, int dtype, const void *p, int64_t i, int n) {
-    if (!single)
-        return any_load_other(dtype, p, i, n);
+    if (!single) return any_load_other(dtype, p, i, n);
     return n == VF_WIDTH ? vf_load((const float *)p + i) : vf_load_partial((const float *)p + i, n);
 }
 
@@ -113,8 +112,7 @@ static void any_narrow_rows(int dtype, const float *x, int64_t rows, int64_t n, 
     if (stride == n)
         any_narrow(dtype, x, rows * n, p, 0);
     else
-        for (int64_t i = 0; i < rows; i++)
-            any_narrow(dtype, x + i * n, n, p, i * stride);
+        for (int64_t i = 0; i < rows; i++) any_narrow(dtype, x + i * n, n, p, i * stride);
 }
 
 #endif

@@ -65,7 +65,8 @@ static inline bool transpose_source(const ln_window *w, int axis, int64_t o, int
     return v >= 0 && v % w->stride[axis] == 0 && *at < w->in[axis];
 }
 
-/* The taps of output pixel (oz, oy, ox), and over how many further pixels of its phase (limit at most) they stay whole. */
+/* The taps of output pixel (oz, oy, ox), and over how many further pixels of its phase (limit at most) they stay whole.
+ */
 static int64_t transpose_taps(const ln_transpose_plan *p, int64_t oz, int64_t oy, int64_t ox, transpose_tap *taps,
                               int64_t limit, int64_t *run) {
     const ln_window *w = &p->window;
@@ -75,23 +76,23 @@ static int64_t transpose_taps(const ln_transpose_plan *p, int64_t oz, int64_t oy
         if (!transpose_source(w, 2, ox, kx, &x)) {
             /* A tap that is still to the left of the input comes in after so many steps. */
             int64_t v = ox + w->pad_begin[2] - kx * w->dilation[2];
-            if (v < 0 && v % w->stride[2] == 0)
-                *run = ln_min(*run, -v / w->stride[2]);
+            if (v < 0 && v % w->stride[2] == 0) *run = ln_min(*run, -v / w->stride[2]);
             continue;
         }
         *run = ln_min(*run, w->in[2] - x);
         for (int64_t kz = 0; kz < w->kernel[0]; kz++)
             for (int64_t ky = 0; ky < w->kernel[1]; ky++)
                 if (transpose_source(w, 0, oz, kz, &z) && transpose_source(w, 1, oy, ky, &y))
-                    taps[n++] = (transpose_tap){z * p->x.s[0] + y * p->x.s[1] + x * p->x.s[2],
-                                                ((kz * w->kernel[1] + ky) * w->kernel[2] + kx) * p->in_group * p->padded};
+                    taps[n++] =
+                        (transpose_tap){z * p->x.s[0] + y * p->x.s[1] + x * p->x.s[2],
+                                        ((kz * w->kernel[1] + ky) * w->kernel[2] + kx) * p->in_group * p->padded};
     }
     return n;
 }
 
 /* One output row: f32 right into y, or sums into scratch. */
-static void transpose_row(const ln_transpose_plan *p, const void *x, const void *weights, int64_t oz, int64_t oy, void *out,
-                          int64_t out_pixel, transpose_tap *taps) {
+static void transpose_row(const ln_transpose_plan *p, const void *x, const void *weights, int64_t oz, int64_t oy,
+                          void *out, int64_t out_pixel, transpose_tap *taps) {
     const ln_window *w = &p->window;
     int64_t stride = w->stride[2];
     for (int64_t phase = 0; phase < ln_min(stride, w->out[2]); phase++)
@@ -101,8 +102,13 @@ static void transpose_row(const ln_transpose_plan *p, const void *x, const void 
                 transpose_span s = {.x = (const float *)x + group * p->in_group,
                                     .w = (const float *)weights + group * ln_window_taps(w) * p->in_group * p->padded,
                                     .bias = (const float *)weights + p->weights_bytes / 4 + (size_t)(group * p->padded),
-                                    .n_taps = n, .taps = taps, .in = p->in_group, .out = p->out_group, .padded = p->padded,
-                                    .pixel = p->x.s[2], .out_pixel = out_pixel * stride};
+                                    .n_taps = n,
+                                    .taps = taps,
+                                    .in = p->in_group,
+                                    .out = p->out_group,
+                                    .padded = p->padded,
+                                    .pixel = p->x.s[2],
+                                    .out_pixel = out_pixel * stride};
                 void *to = (float *)out + ox * out_pixel + group * p->out_group;
                 if (p->integer)
                     transpose_run_integer(&s, run, to);
@@ -112,7 +118,8 @@ static void transpose_row(const ln_transpose_plan *p, const void *x, const void 
         }
 }
 
-static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                   int thread) {
     const ln_transpose_plan *p = call->state;
     const ln_window *w = &p->window;
     if (phase == 0 && call->phases == 2) {
@@ -134,7 +141,8 @@ static linnet_status transpose_run(const ln_call *call, const ln_buffers *b, int
         void *out = p->direct ? (void *)y : (void *)scratch;
         transpose_row(p, x, ln_transpose_weights(call, b), oz, oy, out, p->direct ? p->y.s[2] : channels, taps);
         for (int64_t ox = 0; ox < w->out[2] && p->integer; ox++)
-            requant_row(&p->requant, 0, (int32_t *)(void *)scratch + ox * channels, channels, y + ox * p->y.s[2] * size);
+            requant_row(&p->requant, 0, (int32_t *)(void *)scratch + ox * channels, channels,
+                        y + ox * p->y.s[2] * size);
         if (!p->integer && !p->direct)
             any_narrow_rows(call->outputs[0].dtype, (float *)(void *)scratch, w->out[2], channels, y, p->y.s[2]);
     }

@@ -2,15 +2,14 @@
  * NUMBER, VECTOR, SET1, LOAD, STORE, STORE_PARTIAL, MULTIPLY_ADD(x, w, sum), NAMED(name). */
 
 /* Neighbouring pixels of one phase: the same taps, inputs `pixel` elements apart. Writes `columns` channels of each. */
-static LN_ALWAYS_INLINE void NAMED(tile)(const int P, const int V, const transpose_span *s, int64_t shift, int64_t column,
-                                         NUMBER *out) {
+static LN_ALWAYS_INLINE void NAMED(tile)(const int P, const int V, const transpose_span *s, int64_t shift,
+                                         int64_t column, NUMBER *out) {
     VECTOR sum[LN_TRANSPOSE_PIXELS * 2];
     const NUMBER *bias = (const NUMBER *)s->bias + column;
     LN_UNROLL
     for (int p = 0; p < P; p++) {
         sum[p * 2] = LOAD(bias);
-        if (V > 1)
-            sum[p * 2 + 1] = LOAD(bias + VF_WIDTH);
+        if (V > 1) sum[p * 2 + 1] = LOAD(bias + VF_WIDTH);
     }
     for (int64_t t = 0; t < s->n_taps; t++) {
         const NUMBER *x = (const NUMBER *)s->x + s->taps[t].x + shift;
@@ -21,8 +20,7 @@ static LN_ALWAYS_INLINE void NAMED(tile)(const int P, const int V, const transpo
             for (int p = 0; p < P; p++) {
                 VECTOR v = SET1(x[p * s->pixel + i]);
                 sum[p * 2] = MULTIPLY_ADD(v, w0, sum[p * 2]);
-                if (V > 1)
-                    sum[p * 2 + 1] = MULTIPLY_ADD(v, w1, sum[p * 2 + 1]);
+                if (V > 1) sum[p * 2 + 1] = MULTIPLY_ADD(v, w1, sum[p * 2 + 1]);
             }
         }
     }
@@ -40,10 +38,8 @@ static LN_ALWAYS_INLINE void NAMED(tile)(const int P, const int V, const transpo
 /* All output channels of the group, for P pixels. */
 static LN_ALWAYS_INLINE void NAMED(pixels)(const int P, const transpose_span *s, int64_t shift, NUMBER *out) {
     int64_t c = 0;
-    for (; c + VF_WIDTH < s->out; c += 2 * VF_WIDTH)
-        NAMED(tile)(P, 2, s, shift, c, out);
-    if (c < s->out)
-        NAMED(tile)(P, 1, s, shift, c, out);
+    for (; c + VF_WIDTH < s->out; c += 2 * VF_WIDTH) NAMED(tile)(P, 2, s, shift, c, out);
+    if (c < s->out) NAMED(tile)(P, 1, s, shift, c, out);
 }
 
 /* `count` pixels of a phase that all have the same taps. */
@@ -52,8 +48,7 @@ static void NAMED(run)(const transpose_span *s, int64_t count, void *out) {
     int64_t i = 0;
     for (; i + LN_TRANSPOSE_PIXELS <= count; i += LN_TRANSPOSE_PIXELS)
         NAMED(pixels)(LN_TRANSPOSE_PIXELS, s, i * s->pixel, to + i * s->out_pixel);
-    for (; i < count; i++)
-        NAMED(pixels)(1, s, i * s->pixel, to + i * s->out_pixel);
+    for (; i < count; i++) NAMED(pixels)(1, s, i * s->pixel, to + i * s->out_pixel);
 }
 
 #undef NUMBER

@@ -46,19 +46,20 @@ typedef struct dw_cache {
     int64_t held[LN_DEPTHWISE_ROWS];
 } dw_cache;
 
-/* Row (n, z, y) of x, which is tap row `tap`. f32 lies where it is; other types are widened once for several output rows. */
-static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x, int64_t n, int64_t z, int64_t y, int64_t tap,
-                                dw_cache *cache) {
+/* Row (n, z, y) of x, which is tap row `tap`. f32 lies where it is; other types are widened once for several output
+ * rows. */
+static const void *dw_input_row(const ln_depthwise *d, int dtype, const void *x, int64_t n, int64_t z, int64_t y,
+                                int64_t tap, dw_cache *cache) {
     const ln_window *w = &d->window;
     int64_t at = n * d->x.n + z * d->x.s[0] + y * d->x.s[1], id = (n * w->in[0] + z) * w->in[1] + y;
-    if (!d->widen)
-        return (const float *)x + at;
+    if (!d->widen) return (const float *)x + at;
     int64_t kz = tap / w->kernel[1], ky = tap % w->kernel[1];
-    /* Without dilation, neighbouring rows have different numbers modulo the kernel: they stay for the next output row. */
-    int64_t slot = (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * w->kernel[1] + (w->dilation[1] == 1 ? y % w->kernel[1] : ky);
+    /* Without dilation, neighbouring rows have different numbers modulo the kernel: they stay for the next output row.
+     */
+    int64_t slot =
+        (w->dilation[0] == 1 ? z % w->kernel[0] : kz) * w->kernel[1] + (w->dilation[1] == 1 ? y % w->kernel[1] : ky);
     float *row = cache->rows + slot * w->in[2] * d->channels;
-    if (cache->held[slot] == id)
-        return row;
+    if (cache->held[slot] == id) return row;
     bool whole = d->x.s[2] == d->channels;
     for (int64_t ix = 0; ix < (whole ? 1 : w->in[2]); ix++) {
         int64_t count = whole ? w->in[2] * d->channels : d->channels, from = at + ix * d->x.s[2];
@@ -78,11 +79,16 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
     int64_t begin[3], end[3], x_pixel = d->widen ? d->channels : d->x.s[2];
     ln_window_valid(w, 0, position[1], &begin[0], &end[0]);
     ln_window_valid(w, 1, position[2], &begin[1], &end[1]);
-    dw_span s = {.bias = parts->bias, .x_tap = w->dilation[2] * x_pixel, .w_tap = d->padded, .pixel = w->stride[2] * x_pixel,
-                 .low = d->low, .high = d->high};
+    dw_span s = {.bias = parts->bias,
+                 .x_tap = w->dilation[2] * x_pixel,
+                 .w_tap = d->padded,
+                 .pixel = w->stride[2] * x_pixel,
+                 .low = d->low,
+                 .high = d->high};
     for (int64_t kz = begin[0]; kz < end[0]; kz++)
         for (int64_t ky = begin[1]; ky < end[1]; ky++) {
-            int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0], tap = kz * w->kernel[1] + ky;
+            int64_t z = position[1] * w->stride[0] - w->pad_begin[0] + kz * w->dilation[0],
+                    tap = kz * w->kernel[1] + ky;
             int64_t y = position[2] * w->stride[1] - w->pad_begin[1] + ky * w->dilation[1];
             s.weights[s.n_rows] = (const float *)parts->taps + tap * w->kernel[2] * d->padded;
             s.rows[s.n_rows++] = dw_input_row(d, call->inputs[0].dtype, x, position[0], z, y, tap, cache);
@@ -104,7 +110,8 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
 }
 
 /* Sums of a row to the output (or to f32 in place, for the epilogue). */
-static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums, void *y) {
+static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
+                       void *y) {
     int64_t channels = d->channels, size = (int64_t)ln_dtype_size(d->requant.output_dtype);
     for (int64_t ox = 0; ox < d->window.out[2]; ox++) {
         int32_t *from = sums + ox * channels;
@@ -117,7 +124,8 @@ static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_dept
     }
 }
 
-static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                            int thread) {
     const ln_depthwise *d = call->state;
     const ln_window *w = &d->window;
     if (phase == 0 && !d->constant) {
@@ -127,8 +135,7 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
     ln_depthwise_weights parts = ln_depthwise_weights_of(call, b);
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
     dw_cache cache = {.rows = (float *)(void *)(scratch + d->row_bytes)};
-    for (int i = 0; i < LN_DEPTHWISE_ROWS; i++)
-        cache.held[i] = -1;
+    for (int i = 0; i < LN_DEPTHWISE_ROWS; i++) cache.held[i] = -1;
     int64_t y_size = (int64_t)ln_dtype_size(call->outputs[0].dtype);
     for (int64_t item = begin; item < end; item++) {
         int64_t position[3] = {item / w->out[1] / w->out[0], item / w->out[1] % w->out[0], item % w->out[1]};
@@ -141,8 +148,7 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
             dw_requant(call, d, &parts, out, y);
         else if (!d->direct && call->epilogue == NULL)
             any_narrow_rows(call->outputs[0].dtype, out, w->out[2], d->channels, y, d->y.s[2]);
-        if (d->apply)
-            ln_epilogue_apply(call, b, item * w->out[2], w->out[2], 0, d->channels, out, out_pixel);
+        if (d->apply) ln_epilogue_apply(call, b, item * w->out[2], w->out[2], 0, d->channels, out, out_pixel);
     }
     return LINNET_OK;
 }

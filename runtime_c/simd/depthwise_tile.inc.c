@@ -11,21 +11,19 @@ static LN_ALWAYS_INLINE void NAMED(tile)(const int P, const dw_span *s, int64_t 
             c = channels - VF_WIDTH; /* the last vector overlaps the one before: same values once more */
         VECTOR sum[LN_DW_PIXELS];
         LN_UNROLL
-        for (int p = 0; p < P; p++)
-            sum[p] = LOAD((const NUMBER *)s->bias + c);
+        for (int p = 0; p < P; p++) sum[p] = LOAD((const NUMBER *)s->bias + c);
         for (int r = 0; r < s->n_rows; r++) {
-            const NUMBER *in = (const NUMBER *)s->rows[r] + shift + c, *w = (const NUMBER *)s->weights[r] + s->w_shift + c;
+            const NUMBER *in = (const NUMBER *)s->rows[r] + shift + c,
+                         *w = (const NUMBER *)s->weights[r] + s->w_shift + c;
             for (int64_t kx = 0; kx < s->nx; kx++) {
                 VECTOR factor = LOAD(w);
                 LN_UNROLL
-                for (int p = 0; p < P; p++)
-                    sum[p] = MULTIPLY_ADD(LOAD(in + p * s->pixel), factor, sum[p]);
+                for (int p = 0; p < P; p++) sum[p] = MULTIPLY_ADD(LOAD(in + p * s->pixel), factor, sum[p]);
                 in += s->x_tap, w += s->w_tap;
             }
         }
         LN_UNROLL
-        for (int p = 0; p < P; p++)
-            STORE(out + p * out_pixel + c, FINISH(sum[p]));
+        for (int p = 0; p < P; p++) STORE(out + p * out_pixel + c, FINISH(sum[p]));
     }
 }
 
@@ -42,7 +40,8 @@ static void NAMED(narrow)(const dw_span *s, int64_t shift, int n, NUMBER *out) {
 }
 
 /* `count` pixels that all see the same taps, the first at element `shift` of its rows. */
-static void NAMED(pixels)(const dw_span *s, int64_t count, int64_t shift, int64_t channels, NUMBER *out, int64_t out_pixel) {
+static void NAMED(pixels)(const dw_span *s, int64_t count, int64_t shift, int64_t channels, NUMBER *out,
+                          int64_t out_pixel) {
     for (int64_t i = 0; i < count;) {
         NUMBER *to = out + i * out_pixel;
         int64_t left = count - i, from = shift + i * s->pixel;

@@ -28,10 +28,8 @@ static double norm_sum(const float *x, int64_t n, float mean, bool squares) {
 /* Scale or bias of layer_norm as f32: itself, or widened into scratch; NULL when absent. */
 static const float *norm_parameter(const ln_call *call, const ln_buffers *b, int i, float *scratch) {
     const ln_norm_plan *p = call->state;
-    if (i >= call->n_inputs || call->inputs[i].dtype == LINNET_NONE)
-        return NULL;
-    if (call->inputs[i].dtype == LINNET_F32)
-        return b->inputs[i];
+    if (i >= call->n_inputs || call->inputs[i].dtype == LINNET_NONE) return NULL;
+    if (call->inputs[i].dtype == LINNET_F32) return b->inputs[i];
     any_widen(call->inputs[i].dtype, b->inputs[i], 0, p->length, scratch);
     return scratch;
 }
@@ -40,10 +38,8 @@ static const float *norm_parameter(const ln_call *call, const ln_buffers *b, int
 static void norm_affine(const float *x, int64_t n, float factor, float shift, float *y) {
     vf f = vf_set1(factor), s = vf_set1(shift);
     int64_t i = 0;
-    for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-        vf_store(y + i, vf_fma(vf_load(x + i), f, s));
-    if (i < n)
-        vf_store_partial(y + i, (int)(n - i), vf_fma(vf_load_partial(x + i, (int)(n - i)), f, s));
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(y + i, vf_fma(vf_load(x + i), f, s));
+    if (i < n) vf_store_partial(y + i, (int)(n - i), vf_fma(vf_load_partial(x + i, (int)(n - i)), f, s));
 }
 
 static void norm_line_statistics(const ln_norm_plan *p, const float *x, float *mean, float *inverse) {
@@ -77,18 +73,13 @@ static linnet_status layer_norm_run(const ln_call *call, const ln_buffers *b, in
         for (int64_t i = 0; i < p->length; i += VF_WIDTH) {
             int n = (int)ln_min(VF_WIDTH, p->length - i);
             vf v = vf_mul(vf_sub(any_load(true, LINNET_F32, x, i, n), m), f);
-            if (scale != NULL)
-                v = vf_mul(v, any_load(true, LINNET_F32, scale, i, n));
-            if (bias != NULL)
-                v = vf_add(v, any_load(true, LINNET_F32, bias, i, n));
+            if (scale != NULL) v = vf_mul(v, any_load(true, LINNET_F32, scale, i, n));
+            if (bias != NULL) v = vf_add(v, any_load(true, LINNET_F32, bias, i, n));
             any_store(true, LINNET_F32, y, i, n, v);
         }
-        if (dtype != LINNET_F32)
-            any_narrow(dtype, scratch, p->length, b->outputs[0], at);
-        if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE)
-            ((float *)b->outputs[1])[item] = mean;
-        if (call->n_outputs > 2 && call->outputs[2].dtype != LINNET_NONE)
-            ((float *)b->outputs[2])[item] = inverse;
+        if (dtype != LINNET_F32) any_narrow(dtype, scratch, p->length, b->outputs[0], at);
+        if (call->n_outputs > 1 && call->outputs[1].dtype != LINNET_NONE) ((float *)b->outputs[1])[item] = mean;
+        if (call->n_outputs > 2 && call->outputs[2].dtype != LINNET_NONE) ((float *)b->outputs[2])[item] = inverse;
     }
     return LINNET_OK;
 }
@@ -112,14 +103,11 @@ static linnet_status group_norm_run(const ln_call *call, const ln_buffers *b, in
         norm_line_statistics(p, x, &mean, &inverse);
         for (int64_t c = 0; c < p->channels; c++) {
             double factor = (double)inverse, shift = 0;
-            if (scale != NULL)
-                factor *= ln_load_f64(scale, dtype, (first + c) * call->inputs[1].strides[0]);
-            if (bias != NULL)
-                shift = ln_load_f64(bias, dtype, (first + c) * call->inputs[2].strides[0]);
+            if (scale != NULL) factor *= ln_load_f64(scale, dtype, (first + c) * call->inputs[1].strides[0]);
+            if (bias != NULL) shift = ln_load_f64(bias, dtype, (first + c) * call->inputs[2].strides[0]);
             norm_affine(x + c * plane, plane, (float)factor, (float)(shift - (double)mean * factor), y + c * plane);
         }
-        if (dtype != LINNET_F32)
-            any_narrow(dtype, scratch, p->length, b->outputs[0], at);
+        if (dtype != LINNET_F32) any_narrow(dtype, scratch, p->length, b->outputs[0], at);
     }
     return LINNET_OK;
 }

@@ -1,5 +1,5 @@
-/* pool.inc.c - max and average pooling, vectors over channels; f32 in line, other types by way of f32, which holds them.
- * Compiled per ISA by longtail__<isa>.c. What does not depend on the ISA is in ops/pool_plan.c. */
+/* pool.inc.c - max and average pooling, vectors over channels; f32 in line, other types by way of f32, which holds
+ * them. Compiled per ISA by longtail__<isa>.c. What does not depend on the ISA is in ops/pool_plan.c. */
 #include "ops/pool.h"
 #include "simd/any.inc.c"
 
@@ -17,8 +17,7 @@ static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average,
                                           int64_t c, int n, void *out) {
     vf v[4], divisor = vf_set1(s->count);
     LN_UNROLL
-    for (int i = 0; i < blocks; i++)
-        v[i] = vf_set1(s->start);
+    for (int i = 0; i < blocks; i++) v[i] = vf_set1(s->start);
     for (int64_t kz = 0; kz < s->nz; kz++)
         for (int64_t ky = 0; ky < s->ny; ky++)
             for (int64_t kx = 0; kx < s->nx; kx++) {
@@ -37,13 +36,13 @@ static LN_ALWAYS_INLINE void pool_vectors(const bool single, const bool average,
 static LN_ALWAYS_INLINE void pool_window(const bool single, const bool average, const pool_span *s, int64_t channels,
                                          void *out) {
     int64_t c = 0;
-    for (; c + 4 * VF_WIDTH <= channels; c += 4 * VF_WIDTH)
-        pool_vectors(single, average, 4, s, c, VF_WIDTH, out);
+    for (; c + 4 * VF_WIDTH <= channels; c += 4 * VF_WIDTH) pool_vectors(single, average, 4, s, c, VF_WIDTH, out);
     for (; c < channels; c += VF_WIDTH)
         pool_vectors(single, average, 1, s, c, (int)ln_min(VF_WIDTH, channels - c), out);
 }
 
-static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                              int thread) {
     (void)phase, (void)thread;
     const ln_pool_plan *p = call->state;
     const ln_window *w = &p->window;
@@ -58,9 +57,13 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
         ln_window_valid(w, 1, oy, &low[1], &high[1]);
         for (int64_t ox = 0; ox < w->out[2]; ox++) {
             ln_window_valid(w, 2, ox, &low[2], &high[2]);
-            pool_span s = {.nz = high[0] - low[0], .ny = high[1] - low[1], .nx = high[2] - low[2],
-                           .xz = w->dilation[0] * p->x.s[0], .xy = w->dilation[1] * p->x.s[1],
-                           .xx = w->dilation[2] * p->x.s[2], .dtype = dtype};
+            pool_span s = {.nz = high[0] - low[0],
+                           .ny = high[1] - low[1],
+                           .nx = high[2] - low[2],
+                           .xz = w->dilation[0] * p->x.s[0],
+                           .xy = w->dilation[1] * p->x.s[1],
+                           .xx = w->dilation[2] * p->x.s[2],
+                           .dtype = dtype};
             int64_t inside = s.nz * s.ny * s.nx, o[3] = {oz, oy, ox}, at = n * p->x.n + first;
             for (int i = 0; i < 3 && inside > 0; i++)
                 at += (o[i] * w->stride[i] - w->pad_begin[i] + low[i] * w->dilation[i]) * p->x.s[i];
@@ -68,8 +71,8 @@ static linnet_status pool_run(const ln_call *call, const ln_buffers *b, int phas
             s.x = (const char *)b->inputs[0] + at * size;
             s.count = (float)ln_max(1, count);
             s.start = average ? (float)((count - inside) * p->zero) : p->least;
-            void *y = (char *)b->outputs[0] +
-                      (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + ox * p->y.s[2] + first) * size;
+            void *y =
+                (char *)b->outputs[0] + (n * p->y.n + oz * p->y.s[0] + oy * p->y.s[1] + ox * p->y.s[2] + first) * size;
             if (dtype == LINNET_F32 && average)
                 pool_window(true, true, &s, channels, y);
             else if (dtype == LINNET_F32)

@@ -30,8 +30,7 @@ static inline void requant_row(const ln_requant *r, int64_t channel, const int32
     } else if (r->mode == LN_REQUANT_FLOAT_RNE && r->output_dtype != LINNET_I32 && r->output_dtype != LINNET_I64) {
         i = requant_vectors(r, channel, sums, n, y);
     }
-    for (; i < n; i++)
-        ln_requant_store(r, channel + i, sums[i], y, i);
+    for (; i < n; i++) ln_requant_store(r, channel + i, sums[i], y, i);
 }
 
 #endif

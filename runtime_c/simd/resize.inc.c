@@ -1,5 +1,6 @@
 /* resize.inc.c - resize by tap tables (nearest, linear, cubic, antialiased): along channels, or row by row.
- * Compiled per ISA by longtail__<isa>.c. No FMA: sums are those of the reference, bit by bit. Planning: ops/resize_plan.c. */
+ * Compiled per ISA by longtail__<isa>.c. No FMA: sums are those of the reference, bit by bit. Planning:
+ * ops/resize_plan.c. */
 #include "ops/resize.h"
 #include "simd/any.inc.c"
 
@@ -11,7 +12,8 @@ typedef struct resize_taps {
     int64_t stride[3];
 } resize_taps;
 
-static LN_ALWAYS_INLINE vf resize_vector(const bool single, int dtype, const resize_taps *t, const void *x, int64_t at, int n) {
+static LN_ALWAYS_INLINE vf resize_vector(const bool single, int dtype, const resize_taps *t, const void *x, int64_t at,
+                                         int n) {
     vf a = vf_zero();
     for (int i = 0; i < t->n[0]; i++) {
         int64_t at_i = at + t->index[0][i] * t->stride[0];
@@ -34,8 +36,8 @@ static LN_ALWAYS_INLINE vf resize_vector(const bool single, int dtype, const res
     return a;
 }
 
-static LN_ALWAYS_INLINE void resize_channels(const bool single, int dtype, const resize_taps *t, const void *x, int64_t at,
-                                             int64_t channels, void *y, int64_t to) {
+static LN_ALWAYS_INLINE void resize_channels(const bool single, int dtype, const resize_taps *t, const void *x,
+                                             int64_t at, int64_t channels, void *y, int64_t to) {
     int64_t c = 0;
     for (; c + VF_WIDTH <= channels; c += VF_WIDTH)
         any_store(single, dtype, y, to + c, VF_WIDTH, resize_vector(single, dtype, t, x, at + c, VF_WIDTH));
@@ -56,8 +58,7 @@ static void resize_set(resize_taps *t, const ln_resize_plan *p, int slot, int64_
 /* Coordinates of work item `item` over the first n outer axes: offsets, and taps of the resized ones. */
 static void resize_locate(const ln_resize_plan *p, int n, int64_t item, resize_taps *t, int64_t *in, int64_t *out) {
     *in = *out = 0;
-    for (int slot = 0; slot < 3; slot++)
-        resize_set(t, p, slot, 0, 0);
+    for (int slot = 0; slot < 3; slot++) resize_set(t, p, slot, 0, 0);
     for (int i = n - 1; i >= 0; i--) {
         const ln_resize_outer *outer = &p->outer[i];
         int64_t o = item % outer->out;
@@ -70,8 +71,8 @@ static void resize_locate(const ln_resize_plan *p, int n, int64_t item, resize_t
     }
 }
 
-static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                         int thread) {
+static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                         int64_t end, int thread) {
     (void)phase, (void)thread;
     const ln_resize_plan *p = call->state;
     static const ln_resize_outer single = {1, 0, 0, -1};
@@ -84,8 +85,7 @@ static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *
         resize_locate(p, p->n_outer - 1, item, &t, &in, &out);
         for (int64_t o = 0; o < last->out; o++) {
             int64_t at = in + (last->slot < 0 ? o * last->x_stride : 0);
-            if (last->slot >= 0)
-                resize_set(&t, p, last->slot, o, last->x_stride);
+            if (last->slot >= 0) resize_set(&t, p, last->slot, o, last->x_stride);
             if (dtype == LINNET_F32)
                 resize_channels(true, dtype, &t, b->inputs[0], at, channels, b->outputs[0], out + o * last->y_stride);
             else
@@ -106,8 +106,7 @@ static void resize_row(const ln_resize_axis *axis, const float *x, float *out) {
     }
     for (int64_t o = 0; o < axis->out; o++, index += axis->taps, weight += axis->taps) {
         float sum = weight[0] * x[index[0]];
-        for (int k = 1; k < axis->taps; k++)
-            sum += weight[k] * x[index[k]];
+        for (int k = 1; k < axis->taps; k++) sum += weight[k] * x[index[k]];
         out[o] = sum;
     }
 }
@@ -134,8 +133,7 @@ static void resize_weighted_sum(const float *const *rows, const float *weight, i
 /* Interpolates along a row of groups; `rows` has room for the taps. */
 static void resize_groups(const ln_resize_axis *axis, const float *x, int64_t width, const float **rows, float *out) {
     for (int64_t o = 0; o < axis->out; o++) {
-        for (int k = 0; k < axis->taps; k++)
-            rows[k] = x + axis->index[o * axis->taps + k] * width;
+        for (int k = 0; k < axis->taps; k++) rows[k] = x + axis->index[o * axis->taps + k] * width;
         if (axis->taps == 1)
             memcpy(out + o * width, rows[0], (size_t)width * sizeof *out); /* nearest: weight 1 */
         else
@@ -155,8 +153,7 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
     int64_t *held = (int64_t *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
     const float **rows = (const float **)(void *)(held + taps), **groups = rows + taps;
     float *line = (float *)(void *)(groups + axis->taps), *sum = line + axis->in * p->width, *cache = sum + length;
-    for (int i = 0; i < taps; i++)
-        held[i] = INT64_MIN;
+    for (int i = 0; i < taps; i++) held[i] = INT64_MIN;
     for (int64_t item = begin; item < end; item++) {
         resize_taps t;
         int64_t in, out;

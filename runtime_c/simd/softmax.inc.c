@@ -26,10 +26,8 @@ static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
     vm tail = vm_first(rest);
     const vf lowest = vf_set1(-INFINITY);
     vf most = lowest;
-    for (int64_t i = 0; i < whole; i += VF_WIDTH)
-        most = vf_max(most, vf_load(x + i));
-    if (rest > 0)
-        most = vf_max(most, vf_select(tail, vf_load_partial(x + whole, rest), lowest));
+    for (int64_t i = 0; i < whole; i += VF_WIDTH) most = vf_max(most, vf_load(x + i));
+    if (rest > 0) most = vf_max(most, vf_select(tail, vf_load_partial(x + whole, rest), lowest));
     float top = vf_reduce_max(most);
     vf shift = vf_set1(top), total = vf_zero();
     for (int64_t i = 0; i < whole; i += VF_WIDTH) {
@@ -55,7 +53,8 @@ static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
     }
 }
 
-static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+static linnet_status softmax_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                 int thread) {
     (void)phase;
     const ln_lines *lines = call->state;
     int dtype = call->inputs[0].dtype;

@@ -46,8 +46,8 @@ static inline guarded guarded_new(size_t bytes, bool front) {
 }
 static inline void guarded_free(guarded *g) { munmap(g->map, g->map_size); }
 
-/* One call under test. Fill in op, attributes, inputs (with dtype, rank, dims, strides, quant) and the number of outputs;
- * outputs get shape from the shape rule, and the layout `y_layout`. */
+/* One call under test. Fill in op, attributes, inputs (with dtype, rank, dims, strides, quant) and the number of
+ * outputs; outputs get shape from the shape rule, and the layout `y_layout`. */
 #define MAX_TEST_OPERANDS 5
 typedef struct test_case {
     const char *name;
@@ -60,16 +60,15 @@ typedef struct test_case {
     const void *values[MAX_TEST_OPERANDS];
     ln_tensor outputs[2];
     int y_layout;
-    double tolerance;    /* of floats: relative to 1 + |expected|; below 0: the same bits, but for NaN */
-    const char *expect;  /* kernels whose names begin so must take the call on every vector ISA; NULL: none need to */
+    double tolerance;   /* of floats: relative to 1 + |expected|; below 0: the same bits, but for NaN */
+    const char *expect; /* kernels whose names begin so must take the call on every vector ISA; NULL: none need to */
 } test_case;
 
 static int failures, comparisons;
 
 static inline ln_tensor tensor_of(int dtype, int layout, int rank, const int64_t *dims) {
     ln_tensor t = {.dtype = (uint8_t)dtype, .rank = (int8_t)rank};
-    for (int i = 0; i < rank; i++)
-        t.dims[i] = dims[i];
+    for (int i = 0; i < rank; i++) t.dims[i] = dims[i];
     ln_set_layout(&t, layout);
     return t;
 }
@@ -84,7 +83,10 @@ static inline ln_quant *quant_of(int count, int axis, double low, double high, i
         scale[i] = (float)(low + (high - low) * (random_unit() + 1) / 2);
         zero[i] = zero_low + random_below(zero_high - zero_low + 1);
     }
-    *q = (ln_quant){.scheme = count > 1 ? LN_QUANT_AXIS : LN_QUANT_TENSOR, .axis = axis, .count = (uint32_t)count, .scale = scale,
+    *q = (ln_quant){.scheme = count > 1 ? LN_QUANT_AXIS : LN_QUANT_TENSOR,
+                    .axis = axis,
+                    .count = (uint32_t)count,
+                    .scale = scale,
                     .zero = zero};
     return q;
 }
@@ -104,13 +106,16 @@ static inline void fill_random(void *data, int dtype, int64_t n) {
         else if (dtype == LINNET_I32 || dtype == LINNET_I64)
             ln_store_i64(data, dtype, i, wide);
         else
-            ln_store_i64(data, dtype, i, dtype == LINNET_I16 ? narrow : dtype == LINNET_I8 ? narrow / 256 : narrow & 255);
+            ln_store_i64(data, dtype, i,
+                         dtype == LINNET_I16  ? narrow
+                         : dtype == LINNET_I8 ? narrow / 256
+                                              : narrow & 255);
     }
 }
 
 /* Runs the kernel from configure to the last item into fresh outputs. false: a status that is not OK. */
-static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const ln_epilogue *epilogue, const ln_tensor *inner,
-                              guarded *in, guarded *out, int isa, int threads) {
+static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const ln_epilogue *epilogue,
+                              const ln_tensor *inner, guarded *in, guarded *out, int isa, int threads) {
     ln_memory memory;
     ln_pool pool;
     ln_memory_init(&memory, NULL);
@@ -123,28 +128,39 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
         in_data[i] = inputs[i].dtype == LINNET_NONE ? NULL : in[i].data;
         inputs[i].data = t->constant[i] ? in_data[i] : NULL;
     }
-    for (int i = 0; i < t->n_outputs; i++)
-        out_data[i] = t->outputs[i].dtype == LINNET_NONE ? NULL : out[i].data;
+    for (int i = 0; i < t->n_outputs; i++) out_data[i] = t->outputs[i].dtype == LINNET_NONE ? NULL : out[i].data;
     ln_epilogue own;
-    ln_call call = {.op = &ln_ops[t->op], .attributes = t->attributes, .n_inputs = t->n_inputs, .n_outputs = t->n_outputs,
-                    .n_extra = t->n_extra, .inputs = inputs, .outputs = t->outputs,
-                    .inner = inner != NULL ? inner : t->outputs, .isa = isa,
-                    .threads = threads, .phases = 1, .work = {1, 1}, .grain = 1, .plan = &pool};
+    ln_call call = {.op = &ln_ops[t->op],
+                    .attributes = t->attributes,
+                    .n_inputs = t->n_inputs,
+                    .n_outputs = t->n_outputs,
+                    .n_extra = t->n_extra,
+                    .inputs = inputs,
+                    .outputs = t->outputs,
+                    .inner = inner != NULL ? inner : t->outputs,
+                    .isa = isa,
+                    .threads = threads,
+                    .phases = 1,
+                    .work = {1, 1},
+                    .grain = 1,
+                    .plan = &pool};
     if (epilogue != NULL) {
         own = *epilogue;
         call.epilogue = &own;
-        if (ln_epilogue_prepare(&own, &call) != LINNET_OK)
-            return false;
+        if (ln_epilogue_prepare(&own, &call) != LINNET_OK) return false;
     }
     bool ok = kernel->supports(&call) && (kernel->configure == NULL || kernel->configure(&call) == LINNET_OK);
     guarded packed = guarded_new(ln_round_up(call.packed_bytes, 64), false);
     guarded scratch = guarded_new(ln_round_up(call.scratch_bytes, 64), false);
     size_t stride = ln_round_up(call.scratch_thread, 64);
     guarded per_thread = guarded_new(stride * (size_t)threads, false);
-    if (ok && kernel->pack != NULL)
-        kernel->pack(&call, packed.data);
-    ln_buffers b = {.inputs = in_data, .outputs = out_data, .packed = packed.data, .scratch = scratch.data,
-                    .thread_scratch = per_thread.data, .thread_stride = stride};
+    if (ok && kernel->pack != NULL) kernel->pack(&call, packed.data);
+    ln_buffers b = {.inputs = in_data,
+                    .outputs = out_data,
+                    .packed = packed.data,
+                    .scratch = scratch.data,
+                    .thread_scratch = per_thread.data,
+                    .thread_stride = stride};
     for (int phase = 0; phase < call.phases && ok; phase++)
         for (int64_t begin = 0; begin < call.work[phase] && ok;) {
             int64_t left = call.work[phase] - begin, size = 1 + random_below((int)ln_min(left, 1000));
@@ -158,8 +174,7 @@ static inline bool run_kernel(const ln_kernel *kernel, const test_case *t, const
 
 static inline uint64_t bytes_of(const ln_tensor *t) {
     uint64_t bytes = 0;
-    if (t->dtype != LINNET_NONE)
-        ln_bytes(t, &bytes);
+    if (t->dtype != LINNET_NONE) ln_bytes(t, &bytes);
     return bytes;
 }
 
@@ -183,14 +198,17 @@ static inline bool outputs_equal(const test_case *t, const char *kernel, const g
 
 /* The whole comparison of one case. */
 static inline void compare(test_case *t) {
-    ln_infer infer = {.op = &ln_ops[t->op], .attributes = t->attributes, .n_inputs = t->n_inputs, .n_outputs = t->n_outputs,
-                      .inputs = t->inputs, .outputs = t->outputs};
+    ln_infer infer = {.op = &ln_ops[t->op],
+                      .attributes = t->attributes,
+                      .n_inputs = t->n_inputs,
+                      .n_outputs = t->n_outputs,
+                      .inputs = t->inputs,
+                      .outputs = t->outputs};
     guarded in[MAX_TEST_OPERANDS], expected[2], got[2];
     bool front = random_below(2) == 0;
     for (int i = 0; i < t->n_inputs; i++) {
         in[i] = guarded_new(bytes_of(&t->inputs[i]), front);
-        if (t->inputs[i].dtype == LINNET_NONE)
-            continue;
+        if (t->inputs[i].dtype == LINNET_NONE) continue;
         if (t->given[i])
             memcpy(in[i].data, t->values[i], bytes_of(&t->inputs[i]));
         else
@@ -212,30 +230,36 @@ static inline void compare(test_case *t) {
     for (int pass = 0; pass < 2; pass++) /* the reference first */
         for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
             bool reference = ((*k)->flags & LN_KERNEL_REFERENCE) != 0;
-            if ((*k)->op != t->op || reference != (pass == 0) || (*k)->isa > ln_isa_detect())
-                continue;
-            ln_call call = {.op = &ln_ops[t->op], .attributes = t->attributes, .n_inputs = t->n_inputs,
-                            .n_outputs = t->n_outputs, .inputs = t->inputs, .outputs = t->outputs, .inner = t->outputs,
-                            .isa = (*k)->isa, .threads = 3, .phases = 1, .work = {1, 1}, .grain = 1};
-            if (!(*k)->supports(&call))
-                continue;
-            for (int o = 0; o < t->n_outputs && !reference; o++)
-                memset(got[o].data, 0x5A, bytes_of(&t->outputs[o]));
+            if ((*k)->op != t->op || reference != (pass == 0) || (*k)->isa > ln_isa_detect()) continue;
+            ln_call call = {.op = &ln_ops[t->op],
+                            .attributes = t->attributes,
+                            .n_inputs = t->n_inputs,
+                            .n_outputs = t->n_outputs,
+                            .inputs = t->inputs,
+                            .outputs = t->outputs,
+                            .inner = t->outputs,
+                            .isa = (*k)->isa,
+                            .threads = 3,
+                            .phases = 1,
+                            .work = {1, 1},
+                            .grain = 1};
+            if (!(*k)->supports(&call)) continue;
+            for (int o = 0; o < t->n_outputs && !reference; o++) memset(got[o].data, 0x5A, bytes_of(&t->outputs[o]));
             if (!run_kernel(*k, t, NULL, NULL, in, reference ? expected : got, (*k)->isa, 3)) {
                 fprintf(stderr, "FAIL %s: %s does not run\n", t->name, (*k)->name);
                 failures++;
                 continue;
             }
             have_reference |= reference;
-            if (reference)
-                continue;
+            if (reference) continue;
             comparisons++;
             failures += !outputs_equal(t, (*k)->name, expected, got);
             taken[(*k)->isa] |= t->expect != NULL && strncmp((*k)->name, t->expect, strlen(t->expect)) == 0;
         }
     for (int isa = 1; isa <= ln_isa_detect() && t->expect != NULL; isa++) {
         const char *text = ln_isa_text(isa);
-        bool vectors = !strcmp(text, "sse2") || !strcmp(text, "avx2") || !strcmp(text, "avx512") || !strcmp(text, "neon");
+        bool vectors =
+            !strcmp(text, "sse2") || !strcmp(text, "avx2") || !strcmp(text, "avx512") || !strcmp(text, "neon");
         if (vectors && !taken[isa]) {
             fprintf(stderr, "FAIL %s: no %s kernel for %s takes it\n", t->name, t->expect, text);
             failures++;
@@ -245,10 +269,8 @@ static inline void compare(test_case *t) {
         fprintf(stderr, "FAIL %s: the reference does not take it\n", t->name);
         failures++;
     }
-    for (int i = 0; i < t->n_inputs; i++)
-        guarded_free(&in[i]);
-    for (int o = 0; o < t->n_outputs; o++)
-        guarded_free(&expected[o]), guarded_free(&got[o]);
+    for (int i = 0; i < t->n_inputs; i++) guarded_free(&in[i]);
+    for (int o = 0; o < t->n_outputs; o++) guarded_free(&expected[o]), guarded_free(&got[o]);
 }
 
 static inline int report(const char *test) {

@@ -1,8 +1,11 @@
-/* test_conv.c - conv and conv_transpose of every kernel against the reference: groups, 1-D to 3-D, floats and integers. */
+/* test_conv.c - conv and conv_transpose of every kernel against the reference: groups, 1-D to 3-D, floats and integers.
+ */
 /* The dense conv kernels are met here too, with random geometry; depthwise has a test of its own. */
 #include "compare.h"
 
-static int wide_bias(int dtype) { return dtype == LINNET_I16 ? LINNET_I64 : ln_dtype_is_float(dtype) ? dtype : LINNET_I32; }
+static int wide_bias(int dtype) {
+    return dtype == LINNET_I16 ? LINNET_I64 : ln_dtype_is_float(dtype) ? dtype : LINNET_I32;
+}
 
 static void one(bool transposed, int dtype, int y_dtype, int rank, int group, int in_group, int out_group, int requant,
                 bool constant) {
@@ -18,33 +21,52 @@ static void one(bool transposed, int dtype, int y_dtype, int rank, int group, in
         dims[2 + i] = (kernel - 1) * dilations[i] + 1 + random_below(rank == 5 ? 3 : 11);
     }
     int auto_pad = random_below(4);
-    ln_conv_attributes conv = {.strides = {strides, spatial}, .dilations = {dilations, spatial}, .pads = {pads, 2 * spatial},
-                               .group = group, .auto_pad = auto_pad, .channel_axis = 1, .requant = requant, .output_dtype = y_dtype};
-    ln_conv_transpose_attributes transpose = {.strides = conv.strides, .dilations = conv.dilations, .pads = conv.pads,
-                                              .group = group, .auto_pad = auto_pad, .channel_axis = 1, .requant = requant,
-                                              .output_dtype = y_dtype, .output_padding = {extra, spatial}};
+    ln_conv_attributes conv = {.strides = {strides, spatial},
+                               .dilations = {dilations, spatial},
+                               .pads = {pads, 2 * spatial},
+                               .group = group,
+                               .auto_pad = auto_pad,
+                               .channel_axis = 1,
+                               .requant = requant,
+                               .output_dtype = y_dtype};
+    ln_conv_transpose_attributes transpose = {.strides = conv.strides,
+                                              .dilations = conv.dilations,
+                                              .pads = conv.pads,
+                                              .group = group,
+                                              .auto_pad = auto_pad,
+                                              .channel_axis = 1,
+                                              .requant = requant,
+                                              .output_dtype = y_dtype,
+                                              .output_padding = {extra, spatial}};
     bool integer = !ln_dtype_is_float(dtype);
     char name[200];
-    snprintf(name, sizeof name, "%s %s to %s rank %d g%d %d->%d mode %d auto_pad %d%s", transposed ? "conv_transpose" : "conv",
-             linnet_dtype_name(dtype), linnet_dtype_name(y_dtype), rank, group, in_group, out_group, requant, auto_pad,
-             constant ? "" : " variable");
-    test_case t = {.name = name, .op = transposed ? LN_OP_CONV_TRANSPOSE : LN_OP_CONV, .n_inputs = 3, .n_outputs = 1,
+    snprintf(name, sizeof name, "%s %s to %s rank %d g%d %d->%d mode %d auto_pad %d%s",
+             transposed ? "conv_transpose" : "conv", linnet_dtype_name(dtype), linnet_dtype_name(y_dtype), rank, group,
+             in_group, out_group, requant, auto_pad, constant ? "" : " variable");
+    test_case t = {.name = name,
+                   .op = transposed ? LN_OP_CONV_TRANSPOSE : LN_OP_CONV,
+                   .n_inputs = 3,
+                   .n_outputs = 1,
                    .attributes = transposed ? (const void *)&transpose : (const void *)&conv,
-                   .y_layout = LN_LAYOUT_CHANNELS_LAST, .tolerance = 2e-5};
+                   .y_layout = LN_LAYOUT_CHANNELS_LAST,
+                   .tolerance = 2e-5};
     t.inputs[0] = tensor_of(dtype, LN_LAYOUT_CHANNELS_LAST, rank, dims);
     t.inputs[1] = tensor_of(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, rank, w_dims);
     t.inputs[2] = TENSOR(wide_bias(dtype), LN_LAYOUT_DENSE, group * out_group);
     t.constant[1] = t.constant[2] = constant;
-    if (transposed && (dtype != LINNET_I16 || constant))
-        t.expect = "conv_transpose_gather";
-    if (random_below(4) == 0)
-        t.inputs[2].dtype = LINNET_NONE;
+    if (transposed && (dtype != LINNET_I16 || constant)) t.expect = "conv_transpose_gather";
+    if (random_below(4) == 0) t.inputs[2].dtype = LINNET_NONE;
     if (integer) {
         int zero = dtype == LINNET_I16 ? 0 : dtype == LINNET_U8 ? 131 : -7, channels = group * out_group;
         t.inputs[0].quant = quant_of(1, 0, 0.01, 0.02, zero, zero);
         t.inputs[1].quant = quant_of(random_below(2) ? channels : 1, transposed, 0.001, 0.004, 0, 0);
-        t.outputs[0].quant = quant_of(1, 0, 0.05, 0.1, y_dtype == LINNET_U8 ? 120 : y_dtype == LINNET_I8 ? 3 : 0,
-                                      y_dtype == LINNET_U8 ? 120 : y_dtype == LINNET_I8 ? 3 : 0);
+        t.outputs[0].quant = quant_of(1, 0, 0.05, 0.1,
+                                      y_dtype == LINNET_U8   ? 120
+                                      : y_dtype == LINNET_I8 ? 3
+                                                             : 0,
+                                      y_dtype == LINNET_U8   ? 120
+                                      : y_dtype == LINNET_I8 ? 3
+                                                             : 0);
     }
     compare(&t);
     quant_free(t.inputs[0].quant), quant_free(t.inputs[1].quant), quant_free(t.outputs[0].quant);

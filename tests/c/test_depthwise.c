@@ -2,27 +2,36 @@
  * Channel counts around the vector widths, all paddings, strides and dilations, 1-D to 3-D. */
 #include "compare.h"
 
-static void one(int dtype, int y_dtype, int channels, int height, int width, int kernel, int stride, int dilation, int pad,
-                int requant, bool constant) {
+static void one(int dtype, int y_dtype, int channels, int height, int width, int kernel, int stride, int dilation,
+                int pad, int requant, bool constant) {
     char name[160];
     snprintf(name, sizeof name, "depthwise %s to %s c%d %dx%d k%d s%d d%d p%d mode %d%s", linnet_dtype_name(dtype),
              linnet_dtype_name(y_dtype), channels, height, width, kernel, stride, dilation, pad, requant,
              constant ? "" : " variable");
     int64_t strides[2] = {stride, stride}, dilations[2] = {dilation, dilation}, pads[4] = {pad, pad, pad, pad / 2};
-    ln_conv_attributes a = {.strides = {strides, 2}, .dilations = {dilations, 2}, .pads = {pads, 4}, .group = channels,
-                            .channel_axis = 1, .requant = requant, .output_dtype = y_dtype};
+    ln_conv_attributes a = {.strides = {strides, 2},
+                            .dilations = {dilations, 2},
+                            .pads = {pads, 4},
+                            .group = channels,
+                            .channel_axis = 1,
+                            .requant = requant,
+                            .output_dtype = y_dtype};
     bool integer = !ln_dtype_is_float(dtype);
     int w_dtype = integer ? (random_below(4) == 0 ? LINNET_U8 : LINNET_I8) : dtype;
     int bias_dtype = dtype == LINNET_I16 ? LINNET_I64 : integer ? LINNET_I32 : dtype;
-    test_case t = {.name = name, .op = LN_OP_CONV, .attributes = &a, .n_inputs = 3, .n_outputs = 1,
-                   .y_layout = LN_LAYOUT_CHANNELS_LAST, .tolerance = 1e-5,
+    test_case t = {.name = name,
+                   .op = LN_OP_CONV,
+                   .attributes = &a,
+                   .n_inputs = 3,
+                   .n_outputs = 1,
+                   .y_layout = LN_LAYOUT_CHANNELS_LAST,
+                   .tolerance = 1e-5,
                    .expect = integer ? "conv_integer_depthwise" : "conv_float_depthwise"};
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, width);
     t.inputs[1] = TENSOR(w_dtype, LN_LAYOUT_DENSE, channels, 1, kernel, kernel);
     t.inputs[2] = TENSOR(bias_dtype, LN_LAYOUT_DENSE, channels);
     t.constant[1] = t.constant[2] = constant;
-    if (random_below(4) == 0)
-        t.inputs[2].dtype = LINNET_NONE;
+    if (random_below(4) == 0) t.inputs[2].dtype = LINNET_NONE;
     if (integer) {
         int zero = dtype == LINNET_I16 ? 0 : dtype == LINNET_U8 ? 131 : -7;
         t.inputs[0].quant = quant_of(1, 0, 0.01, 0.02, zero, zero);
@@ -42,18 +51,26 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
     int64_t pads[4] = {1, 1, 1, 1};
     bool integer = !ln_dtype_is_float(dtype);
     int result = integer ? LINNET_F32 : dtype;
-    ln_conv_attributes a = {.pads = {pads, 4}, .group = channels, .channel_axis = 1, .output_dtype = integer ? LINNET_F32 : LINNET_NONE};
-    static const int64_t clamp[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0, LN_MAP_MAX, LINNET_F32, 0, 1, 0,
-                                    LN_MAP_CONST, LINNET_F32, 1, 0, 0, LN_MAP_MIN, LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
-    int64_t residual[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD, LINNET_F32, 1, 0, 0, LN_MAP_ADD, LINNET_F32, 0, 1, 0,
-                          LN_MAP_CONST, LINNET_F32, 1, 0, 0, LN_MAP_MUL, LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
-    if (kind == 2)
-        residual[5] = LN_MAP_LOAD_DEQUANTIZED, residual[25] = LN_MAP_STORE_QUANTIZED;
+    ln_conv_attributes a = {
+        .pads = {pads, 4}, .group = channels, .channel_axis = 1, .output_dtype = integer ? LINNET_F32 : LINNET_NONE};
+    static const int64_t clamp[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_CONST, LINNET_F32, 0, 0, 0,
+                                    LN_MAP_MAX,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
+                                    LN_MAP_MIN,  LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
+    int64_t residual[] = {LN_MAP_LOAD, LINNET_F32, 0, 0, 0, LN_MAP_LOAD,  LINNET_F32, 1, 0, 0,
+                          LN_MAP_ADD,  LINNET_F32, 0, 1, 0, LN_MAP_CONST, LINNET_F32, 1, 0, 0,
+                          LN_MAP_MUL,  LINNET_F32, 2, 3, 0, LN_MAP_STORE, LINNET_F32, 4, 0, 0};
+    if (kind == 2) residual[5] = LN_MAP_LOAD_DEQUANTIZED, residual[25] = LN_MAP_STORE_QUANTIZED;
     double floats[] = {-0.25, 0.375};
     int to = kind == 2 ? LINNET_I8 : kind == 0 ? LINNET_F32 : result;
     int64_t to_list[] = {to};
-    ln_map_attributes map = {.program = {kind == 0 ? clamp : residual, 30}, .floats = {floats, 2}, .dtypes = {to_list, 1}};
-    test_case t = {.name = "fused depthwise", .op = LN_OP_CONV, .attributes = &a, .n_inputs = 2, .n_outputs = 1, .n_extra = kind > 0};
+    ln_map_attributes map = {
+        .program = {kind == 0 ? clamp : residual, 30}, .floats = {floats, 2}, .dtypes = {to_list, 1}};
+    test_case t = {.name = "fused depthwise",
+                   .op = LN_OP_CONV,
+                   .attributes = &a,
+                   .n_inputs = 2,
+                   .n_outputs = 1,
+                   .n_extra = kind > 0};
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
     t.inputs[1] = TENSOR(integer ? LINNET_I8 : dtype, LN_LAYOUT_DENSE, channels, 1, 3, 3);
     t.inputs[2] = TENSOR(kind == 2 ? LINNET_I8 : result, LN_LAYOUT_CHANNELS_LAST, 2, channels, 6, 9);
@@ -77,7 +94,12 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
     pointwise.inputs[0] = inner, pointwise.inputs[1] = t.inputs[2], pointwise.outputs[0] = y;
     guarded map_in[2] = {plain, in[2]};
     t.outputs[0] = y;
-    ln_epilogue epilogue = {.map = &map, .tile_input = 0, .n_inputs = 1 + (kind > 0), .operand = {0, 0}, .low = -INFINITY, .high = INFINITY};
+    ln_epilogue epilogue = {.map = &map,
+                            .tile_input = 0,
+                            .n_inputs = 1 + (kind > 0),
+                            .operand = {0, 0},
+                            .low = -INFINITY,
+                            .high = INFINITY};
     extern const ln_kernel ln_reference_map;
     bool ok = run_kernel(kernel, &alone, NULL, NULL, in, &plain, kernel->isa, 2) &&
               run_kernel(&ln_reference_map, &pointwise, NULL, NULL, map_in, &expected, LN_ISA_SCALAR, 1) &&
@@ -86,11 +108,11 @@ static void fused(const ln_kernel *kernel, int dtype, int kind) {
     /* Halves: the fused map sees the sum before it is rounded to f16, so only the others have the same bits. */
     t.tolerance = result == LINNET_F16 ? 1e-3 : 0;
     if (!ok || !outputs_equal(&t, kernel->name, &expected, &got)) {
-        fprintf(stderr, "FAIL fused %s, %s, kind %d%s\n", kernel->name, linnet_dtype_name(dtype), kind, ok ? "" : ": does not run");
+        fprintf(stderr, "FAIL fused %s, %s, kind %d%s\n", kernel->name, linnet_dtype_name(dtype), kind,
+                ok ? "" : ": does not run");
         failures++;
     }
-    for (int i = 0; i < 3; i++)
-        guarded_free(&in[i]), quant_free(t.inputs[i].quant);
+    for (int i = 0; i < 3; i++) guarded_free(&in[i]), quant_free(t.inputs[i].quant);
     guarded_free(&plain), guarded_free(&expected), guarded_free(&got), quant_free(y.quant);
 }
 
@@ -103,10 +125,10 @@ int main(void) {
             for (int stride = 1; stride <= 2; stride++) {
                 int dilation = 1 + random_below(2), pad = random_below(kernel + 1);
                 int height = 7 + random_below(9), width = 7 + random_below(14);
-                if ((kernel - 1) * dilation + 1 > 7)
-                    dilation = 1;
+                if ((kernel - 1) * dilation + 1 > 7) dilation = 1;
                 for (int d = 0; d < 3; d++)
-                    one(floats[d], floats[d], channels[c], height, width, kernel, stride, dilation, pad, 0, random_below(3) > 0);
+                    one(floats[d], floats[d], channels[c], height, width, kernel, stride, dilation, pad, 0,
+                        random_below(3) > 0);
                 for (int d = 0; d < 3; d++) {
                     int mode = random_below(3), to = random_below(3);
                     int y_dtype = to == 0 ? integers[d] : to == 1 ? LINNET_F32 : LINNET_I32;

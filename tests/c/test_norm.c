@@ -9,9 +9,16 @@ static void softmax(int dtype, int length, bool logarithm, bool channels_last) {
     char name[96];
     snprintf(name, sizeof name, "softmax %s %d%s%s", linnet_dtype_name(dtype), length, logarithm ? " log" : "",
              channels_last ? " channels last" : "");
-    test_case t = {.name = name, .op = LN_OP_SOFTMAX, .attributes = &a, .n_inputs = 1, .n_outputs = 1, .tolerance = 2e-6,
-                   .y_layout = channels_last ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE, .expect = "softmax_lines"};
-    t.inputs[0] = channels_last ? TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, length, 3) : TENSOR(dtype, LN_LAYOUT_DENSE, 3, 2, length);
+    test_case t = {.name = name,
+                   .op = LN_OP_SOFTMAX,
+                   .attributes = &a,
+                   .n_inputs = 1,
+                   .n_outputs = 1,
+                   .tolerance = 2e-6,
+                   .y_layout = channels_last ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE,
+                   .expect = "softmax_lines"};
+    t.inputs[0] = channels_last ? TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, length, 3)
+                                : TENSOR(dtype, LN_LAYOUT_DENSE, 3, 2, length);
     compare(&t);
 }
 
@@ -19,13 +26,17 @@ static void layer_norm(int dtype, int length, bool rms, bool bias, bool statisti
     ln_layer_norm_attributes a = {.axis = -2, .epsilon = 1e-5, .rms = rms};
     char name[96];
     snprintf(name, sizeof name, "layer_norm %s 2x%d%s", linnet_dtype_name(dtype), length, rms ? " rms" : "");
-    test_case t = {.name = name, .op = LN_OP_LAYER_NORM, .attributes = &a, .n_inputs = 3, .n_outputs = statistics ? 2 : 1,
-                   .tolerance = 1e-5, .expect = "layer_norm_lines"};
+    test_case t = {.name = name,
+                   .op = LN_OP_LAYER_NORM,
+                   .attributes = &a,
+                   .n_inputs = 3,
+                   .n_outputs = statistics ? 2 : 1,
+                   .tolerance = 1e-5,
+                   .expect = "layer_norm_lines"};
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_DENSE, 5, 2, length);
     t.inputs[1] = TENSOR(dtype, LN_LAYOUT_DENSE, 2, length);
     t.inputs[2] = TENSOR(dtype, LN_LAYOUT_DENSE, 2, length);
-    if (!bias)
-        t.inputs[2].dtype = LINNET_NONE;
+    if (!bias) t.inputs[2].dtype = LINNET_NONE;
     compare(&t);
 }
 
@@ -33,7 +44,12 @@ static void group_norm(int dtype, int channels, int groups, int plane) {
     ln_group_norm_attributes a = {.groups = groups, .epsilon = 1e-3, .channel_axis = 1};
     char name[96];
     snprintf(name, sizeof name, "group_norm %s c%d g%d plane %d", linnet_dtype_name(dtype), channels, groups, plane);
-    test_case t = {.name = name, .op = LN_OP_GROUP_NORM, .attributes = &a, .n_inputs = 3, .n_outputs = 1, .tolerance = 1e-5,
+    test_case t = {.name = name,
+                   .op = LN_OP_GROUP_NORM,
+                   .attributes = &a,
+                   .n_inputs = 3,
+                   .n_outputs = 1,
+                   .tolerance = 1e-5,
                    .expect = "group_norm_planes"};
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_DENSE, 2, channels, 3, plane);
     t.inputs[1] = TENSOR(dtype, LN_LAYOUT_DENSE, channels);
@@ -46,13 +62,17 @@ static void batch_norm(int channels, int plane, int layout) {
     char name[96];
     snprintf(name, sizeof name, "batch_norm c%d plane %d layout %d", channels, plane, layout);
     float *variance = malloc((size_t)channels * sizeof *variance);
-    for (int i = 0; i < channels; i++)
-        variance[i] = (float)(random_unit() + 1.25);
-    test_case t = {.name = name, .op = LN_OP_BATCH_NORM, .attributes = &a, .n_inputs = 5, .n_outputs = 1, .tolerance = 1e-5,
-                   .y_layout = layout, .expect = "batch_norm_rows"};
+    for (int i = 0; i < channels; i++) variance[i] = (float)(random_unit() + 1.25);
+    test_case t = {.name = name,
+                   .op = LN_OP_BATCH_NORM,
+                   .attributes = &a,
+                   .n_inputs = 5,
+                   .n_outputs = 1,
+                   .tolerance = 1e-5,
+                   .y_layout = layout,
+                   .expect = "batch_norm_rows"};
     t.inputs[0] = TENSOR(LINNET_F32, layout, 2, channels, 2, plane);
-    for (int i = 1; i < 5; i++)
-        t.inputs[i] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, channels);
+    for (int i = 1; i < 5; i++) t.inputs[i] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, channels);
     t.given[4] = true, t.values[4] = variance;
     compare(&t);
     free(variance);
@@ -62,13 +82,11 @@ int main(void) {
     static const int lengths[] = {1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 100, 997, 5003};
     for (size_t i = 0; i < sizeof lengths / sizeof lengths[0]; i++) {
         for (int d = 0; d < 3; d++) {
-            for (int variant = 0; variant < 4; variant++)
-                softmax(dtypes[d], lengths[i], variant & 1, variant & 2);
+            for (int variant = 0; variant < 4; variant++) softmax(dtypes[d], lengths[i], variant & 1, variant & 2);
             layer_norm(dtypes[d], lengths[i], i % 2, i % 3, i % 4 == 0);
             group_norm(dtypes[d], 6, i % 2 ? 0 : 3, lengths[i]);
         }
-        if (lengths[i] < 200)
-            batch_norm(lengths[i], 13, i % 2), batch_norm(lengths[i], 13, !(i % 2));
+        if (lengths[i] < 200) batch_norm(lengths[i], 13, i % 2), batch_norm(lengths[i], 13, !(i % 2));
     }
     return report("norm");
 }

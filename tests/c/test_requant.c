@@ -20,7 +20,8 @@ static void vectors(void) {
         float sx = (float)v->sx, sw = (float)v->sw, sy = (float)v->sy;
         ln_quant qx = {.scheme = LN_QUANT_TENSOR, .count = 1, .scale = &sx}, qw = qx, qy = qx;
         qw.scale = &sw, qy.scale = &sy, qy.zero = &v->zero;
-        ln_tensor x = TENSOR(v->wide ? LINNET_I16 : LINNET_I8, LN_LAYOUT_DENSE, 1, 1), w = TENSOR(LINNET_I8, LN_LAYOUT_DENSE, 1, 1);
+        ln_tensor x = TENSOR(v->wide ? LINNET_I16 : LINNET_I8, LN_LAYOUT_DENSE, 1, 1),
+                  w = TENSOR(LINNET_I8, LN_LAYOUT_DENSE, 1, 1);
         ln_tensor y = TENSOR(v->dtype, LN_LAYOUT_DENSE, 1, 1);
         x.quant = &qx, w.quant = &qw, y.quant = &qy;
         ln_memory memory;

@@ -6,23 +6,27 @@ static void one(int dtype, int mode, int layout, int channels, bool by_scale) {
     static const int coordinates[] = {0, 1, 2, 3, 4};
     int64_t in_h = 1 + random_below(9), in_w = 1 + random_below(9), axes[2] = {2, 3};
     int64_t sizes[2] = {1 + random_below(20), 1 + random_below(20)};
-    if (random_below(5) == 0)
-        sizes[1] = in_w;
+    if (random_below(5) == 0) sizes[1] = in_w;
     double scales[2] = {0.3 + (random_unit() + 1) * 1.5, random_below(4) == 0 ? 1 : 0.3 + (random_unit() + 1) * 1.5};
     for (int i = 0; i < 2; i++)
-        if ((i == 0 ? in_h : in_w) * scales[i] < 1)
-            scales[i] = 1.5;
-    ln_resize_attributes a = {.mode = mode, .coordinates = coordinates[random_below(5)], .nearest = random_below(4),
-                              .cubic_coefficient = -0.75, .exclude_outside = random_below(2), .antialias = random_below(3) == 0,
+        if ((i == 0 ? in_h : in_w) * scales[i] < 1) scales[i] = 1.5;
+    ln_resize_attributes a = {.mode = mode,
+                              .coordinates = coordinates[random_below(5)],
+                              .nearest = random_below(4),
+                              .cubic_coefficient = -0.75,
+                              .exclude_outside = random_below(2),
+                              .antialias = random_below(3) == 0,
                               .axes = {axes, 2}};
     if (by_scale)
         a.scales = (ln_floats){scales, 2};
     else
         a.sizes = (ln_ints){sizes, 2};
     char name[200];
-    snprintf(name, sizeof name, "resize %s mode %d coordinates %d layout %d c%d %lldx%lld by %s", linnet_dtype_name(dtype),
-             mode, (int)a.coordinates, layout, channels, (long long)in_h, (long long)in_w, by_scale ? "scale" : "size");
-    test_case t = {.name = name, .op = LN_OP_RESIZE, .attributes = &a, .n_inputs = 1, .n_outputs = 1, .y_layout = layout};
+    snprintf(name, sizeof name, "resize %s mode %d coordinates %d layout %d c%d %lldx%lld by %s",
+             linnet_dtype_name(dtype), mode, (int)a.coordinates, layout, channels, (long long)in_h, (long long)in_w,
+             by_scale ? "scale" : "size");
+    test_case t = {
+        .name = name, .op = LN_OP_RESIZE, .attributes = &a, .n_inputs = 1, .n_outputs = 1, .y_layout = layout};
     t.inputs[0] = TENSOR(dtype, layout, 2, channels, in_h, in_w);
     bool same = by_scale ? (float)scales[1] == 1 : sizes[1] == in_w;
     if (!same && channels > 1 && in_w > 1)
@@ -36,7 +40,11 @@ static void one(int dtype, int mode, int layout, int channels, bool by_scale) {
 static void plane(const char *name, const ln_resize_attributes *a, int64_t h, int64_t w, const float *x, int64_t n,
                   const float *expected) {
     ln_tensor input = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, 1, 1, h, w), output = {0};
-    ln_infer infer = {.op = &ln_ops[LN_OP_RESIZE], .attributes = a, .n_inputs = 1, .n_outputs = 1, .inputs = &input,
+    ln_infer infer = {.op = &ln_ops[LN_OP_RESIZE],
+                      .attributes = a,
+                      .n_inputs = 1,
+                      .n_outputs = 1,
+                      .inputs = &input,
                       .outputs = &output};
     float y[64] = {0};
     ln_memory memory;
@@ -47,17 +55,27 @@ static void plane(const char *name, const ln_resize_attributes *a, int64_t h, in
     bool ok = ln_infer_resize(&infer) == LINNET_OK && ln_count(&output) == n;
     if (ok) {
         ln_set_layout(&output, LN_LAYOUT_DENSE);
-        ln_call call = {.op = infer.op, .attributes = a, .n_inputs = 1, .n_outputs = 1, .inputs = &input, .outputs = &output,
-                        .inner = &output, .phases = 1, .work = {1, 1}, .plan = &pool};
+        ln_call call = {.op = infer.op,
+                        .attributes = a,
+                        .n_inputs = 1,
+                        .n_outputs = 1,
+                        .inputs = &input,
+                        .outputs = &output,
+                        .inner = &output,
+                        .phases = 1,
+                        .work = {1, 1},
+                        .plan = &pool};
         const ln_kernel *kernel = ln_choose_kernel(&call, LN_ISA_SCALAR, true);
         const void *in[1] = {x};
         void *out[1] = {y};
         ln_buffers b = {.inputs = in, .outputs = out};
-        ok = kernel != NULL && kernel->configure(&call) == LINNET_OK && kernel->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
+        ok = kernel != NULL && kernel->configure(&call) == LINNET_OK &&
+             kernel->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
         for (int64_t i = 0; i < n && ok; i++) {
             ok = fabsf(y[i] - expected[i]) <= 1e-5f * (1 + fabsf(expected[i]));
             if (!ok)
-                fprintf(stderr, "%s: element %lld: expected %.7g, got %.7g\n", name, (long long)i, (double)expected[i], (double)y[i]);
+                fprintf(stderr, "%s: element %lld: expected %.7g, got %.7g\n", name, (long long)i, (double)expected[i],
+                        (double)y[i]);
         }
     }
     if (!ok) {
@@ -79,10 +97,12 @@ static void specification_examples(void) {
     plane("downsample_scales_nearest", &a, 2, 4, x8, 2, (const float[]){1, 3});
     a.mode = LN_RESIZE_MODE_CUBIC, a.scales.v = down8;
     plane("downsample_scales_cubic", &a, 4, 4, x16, 9,
-          (const float[]){1.47119141f, 2.78125f, 4.08251953f, 6.71142578f, 8.02148438f, 9.32275391f, 11.91650391f, 13.2265625f, 14.52783203f});
+          (const float[]){1.47119141f, 2.78125f, 4.08251953f, 6.71142578f, 8.02148438f, 9.32275391f, 11.91650391f,
+                          13.2265625f, 14.52783203f});
     a.exclude_outside = 1, a.cubic_coefficient = -0.5;
     plane("downsample_scales_cubic_A_n0p5_exclude_outside", &a, 4, 4, x16, 9,
-          (const float[]){1.36812675f, 2.6695014f, 4.0133367f, 6.57362535f, 7.875f, 9.2188353f, 11.94896657f, 13.25034122f, 14.59417652f});
+          (const float[]){1.36812675f, 2.6695014f, 4.0133367f, 6.57362535f, 7.875f, 9.2188353f, 11.94896657f,
+                          13.25034122f, 14.59417652f});
     a = (ln_resize_attributes){.mode = LN_RESIZE_MODE_LINEAR, .scales = {up, 4}};
     plane("upsample_scales_linear", &a, 2, 2, x4, 16,
           (const float[]){1, 1.25f, 1.75f, 2, 1.5f, 1.75f, 2.25f, 2.5f, 2.5f, 2.75f, 3.25f, 3.5f, 3, 3.25f, 3.75f, 4});
@@ -91,8 +111,7 @@ static void specification_examples(void) {
     int64_t sizes[] = {7, 8}, axes[] = {2, 3};
     a = (ln_resize_attributes){.sizes = {sizes, 2}, .axes = {axes, 2}, .aspect = LN_RESIZE_ASPECT_NOT_LARGER};
     float expected[49];
-    for (int i = 0; i < 49; i++)
-        expected[i] = (float)((i / 7 > 3) * 2 + (i % 7 > 3) + 1);
+    for (int i = 0; i < 49; i++) expected[i] = (float)((i / 7 > 3) * 2 + (i % 7 > 3) + 1);
     plane("upsample_sizes_nearest_not_larger", &a, 2, 2, x4, 49, expected);
 }
 
@@ -100,8 +119,7 @@ int main(void) {
     static const int dtypes[] = {LINNET_F32, LINNET_F16, LINNET_BF16, LINNET_I8, LINNET_U8, LINNET_I16};
     for (int d = 0; d < 6; d++)
         for (int mode = 0; mode < 3; mode++)
-            for (int i = 0; i < 24; i++)
-                one(dtypes[d], mode, i % 2, 1 + random_below(40), i / 2 % 2);
+            for (int i = 0; i < 24; i++) one(dtypes[d], mode, i % 2, 1 + random_below(40), i / 2 % 2);
     specification_examples();
     return report("resize");
 }
