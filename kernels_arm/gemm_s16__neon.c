@@ -21,16 +21,16 @@ static void flush(const ln_gemm_tile *t, const int32_t *part, int rows, int64_t 
 }
 
 /* One step of K: a row of B is 8 weights (or 4) widened; the lane must be a constant. */
-#define STEP(lane)                                                                                                      \
-    do {                                                                                                                \
-        int16x8_t column = vectors == 2 ? vmovl_s8(vld1_s8(b)) : load_four(b);                                          \
-        b += vectors * LANES;                                                                                           \
-        LN_UNROLL                                                                                                       \
-        for (int i = 0; i < rows; i++) {                                                                                \
-            sum[i][0] = vmlal_laneq_s16(sum[i][0], vget_low_s16(column), value[i], lane);                               \
-            if (vectors == 2)                                                                                           \
-                sum[i][1] = vmlal_high_laneq_s16(sum[i][1], column, value[i], lane);                                    \
-        }                                                                                                               \
+#define STEP(lane)                                                                                                     \
+    do {                                                                                                               \
+        int16x8_t column = vectors == 2 ? vmovl_s8(vld1_s8(b)) : load_four(b);                                         \
+        b += vectors * LANES;                                                                                          \
+        LN_UNROLL                                                                                                      \
+        for (int i = 0; i < rows; i++) {                                                                               \
+            sum[i][0] = vmlal_laneq_s16(sum[i][0], vget_low_s16(column), value[i], lane);                              \
+            if (vectors == 2)                                                                                          \
+                sum[i][1] = vmlal_high_laneq_s16(sum[i][1], column, value[i], lane);                                   \
+        }                                                                                                              \
     } while (0)
 
 static inline int16x8_t load_four(const int8_t *p) {
@@ -114,7 +114,7 @@ static inline __attribute__((always_inline)) void gemm_s16(const int rows, const
                           t->columns * (int64_t)sizeof *c);
 }
 
-#define GEMM_INSTANCE(r)                                                                                                \
+#define GEMM_INSTANCE(r)                                                                                               \
     static void full_##r(const ln_gemm_tile *t) { gemm_s16(r, 2, false, t); }                                          \
     static void half_##r(const ln_gemm_tile *t) { gemm_s16(r, 1, false, t); }                                          \
     static void full_wide_##r(const ln_gemm_tile *t) { gemm_s16(r, 2, true, t); }                                      \
@@ -147,12 +147,12 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 
 const ln_gemm_set ln_gemm_i8__neon = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 1, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
-    .row_sums = ln_gemm_row_sums_i16, .store = store};
+    .depth = 1, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+    .full = full, .half = half, .convert = convert, .row_sums = ln_gemm_row_sums_i16, .store = store};
 const ln_gemm_set ln_gemm_i16__neon = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 1, .takes = 1u << LINNET_I16, .takes_b = 1u << LINNET_I8, .full = full_wide, .half = half_wide, .convert = convert,
-    .row_sums = ln_gemm_row_sums_i16, .store = store};
+    .depth = 1, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i8__neon, .takes_b = 1u << LINNET_I8,
+    .full = full_wide, .half = half_wide, .convert = convert, .row_sums = ln_gemm_row_sums_i16, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__neon, &ln_gemm_i16__neon};
 
 LN_GEMM_KERNELS(int__neon, "matmul_int_s16_8x8__neon", "conv_int_igemm_s16_8x8__neon",

@@ -17,18 +17,18 @@ static __attribute__((noinline)) uint32_t load_few(const uint8_t *p, int64_t n) 
 }
 
 /* Four steps of K: the lane must be a constant. */
-#define STEP(lane)                                                                                                      \
-    do {                                                                                                                \
-        LN_UNROLL                                                                                                       \
-        for (int j = 0; j < vectors; j++, b += 4 * LANES) {                                                             \
-            uint8x16_t column = vld1q_u8(b);                                                                            \
-            LN_UNROLL                                                                                                   \
-            for (int i = 0; i < rows; i++)                                                                              \
-                sum[i][j] = a_signed ? vdotq_laneq_s32(sum[i][j], vreinterpretq_s8_u8(column),                          \
-                                                       vreinterpretq_s8_u8(value[i]), lane)                             \
-                                     : vreinterpretq_s32_u32(vdotq_laneq_u32(vreinterpretq_u32_s32(sum[i][j]), column,  \
-                                                                             value[i], lane));                          \
-        }                                                                                                               \
+#define STEP(lane)                                                                                                     \
+    do {                                                                                                               \
+        LN_UNROLL                                                                                                      \
+        for (int j = 0; j < vectors; j++, b += 4 * LANES) {                                                            \
+            uint8x16_t column = vld1q_u8(b);                                                                           \
+            LN_UNROLL                                                                                                  \
+            for (int i = 0; i < rows; i++)                                                                             \
+                sum[i][j] = a_signed ? vdotq_laneq_s32(sum[i][j], vreinterpretq_s8_u8(column),                         \
+                                                       vreinterpretq_s8_u8(value[i]), lane)                            \
+                                     : vreinterpretq_s32_u32(vdotq_laneq_u32(vreinterpretq_u32_s32(sum[i][j]), column, \
+                                                                             value[i], lane));                         \
+        }                                                                                                              \
     } while (0)
 
 static inline __attribute__((always_inline)) void gemm_s8(const int rows, const int vectors, const bool a_signed,
@@ -86,7 +86,7 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
                           t->columns * (int64_t)sizeof *c);
 }
 
-#define GEMM_INSTANCE(r)                                                                                                \
+#define GEMM_INSTANCE(r)                                                                                               \
     static void full_s_##r(const ln_gemm_tile *t) { gemm_s8(r, 2, true, t); }                                          \
     static void half_s_##r(const ln_gemm_tile *t) { gemm_s8(r, 1, true, t); }                                          \
     static void full_u_##r(const ln_gemm_tile *t) { gemm_s8(r, 2, false, t); }                                         \
@@ -111,13 +111,13 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 #include "kernels_arm/gemm_store.inc"
 
 const ln_gemm_set ln_gemm_i8__dotprod = {
-    .a_dtype = LINNET_I8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s, .half = half_s, .convert = convert, .row_sums = ln_gemm_row_sums_i8,
-    .store = store};
+    .a_dtype = LINNET_I8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
+    .depth = 4, .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s,
+    .half = half_s, .convert = convert, .row_sums = ln_gemm_row_sums_i8, .store = store};
 const ln_gemm_set ln_gemm_u8__dotprod = {
-    .a_dtype = LINNET_U8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = ln_gemm_row_sums_u8,
-    .store = store};
+    .a_dtype = LINNET_U8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
+    .depth = 4, .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u,
+    .half = half_u, .convert = convert, .row_sums = ln_gemm_row_sums_u8, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};
 
 LN_GEMM_KERNELS(int8__dotprod, "matmul_int8_dp4_8x8__dotprod", "conv_int8_igemm_dp4_8x8__dotprod",

@@ -37,10 +37,10 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
                         src_dtype, LINNET_F32);
 }
 
-#define SET(NAME, DTYPE, FULL, HALF)                                                                                     \
-    const ln_gemm_set NAME = {.a_dtype = LINNET_F32, .b_dtype = DTYPE, .c_dtype = LINNET_F32, .rows = MAX_ROWS,         \
-                              .width = 2 * VEC_LANES, .depth = 1,                                                       \
-                              .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,                         \
+#define SET(NAME, DTYPE, FULL, HALF)                                                                                   \
+    const ln_gemm_set NAME = {.a_dtype = LINNET_F32, .b_dtype = DTYPE, .c_dtype = LINNET_F32, .rows = MAX_ROWS,        \
+                              .width = 2 * VEC_LANES, .depth = 1,                                                      \
+                              .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,                        \
                               .takes_b = 1u << DTYPE, .full = FULL, .half = HALF, .convert = convert};
 SET(ln_gemm_f32__avx2, LINNET_F32, full, half)
 SET(ln_gemm_f16__avx2, LINNET_F16, full_f16, half_f16)

@@ -32,8 +32,8 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 
 const ln_gemm_set ln_gemm_f32__sse2 = {
     .a_dtype = LINNET_F32, .b_dtype = LINNET_F32, .c_dtype = LINNET_F32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 1, .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16, .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
-    .full = full, .half = half,
+    .depth = 1, .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+    .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16, .full = full, .half = half,
     .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__sse2};
 

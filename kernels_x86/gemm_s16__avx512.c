@@ -1,5 +1,5 @@
-/* gemm_s16__avx512.c - integer matmul and conv with AVX-512, tiles of up to 14 x 32: 8-bit and 16-bit activations, 8-bit weights.
- * 8-bit activations are widened to 16 bits when gathered, once for all panels. */
+/* gemm_s16__avx512.c - integer matmul and conv with AVX-512, tiles of up to 14 x 32.
+ * Weights have 8 bits, activations 8 or 16; 8-bit ones are widened to 16 bits when gathered, once for all panels. */
 #include "core/gemm.h"
 
 #include <immintrin.h>
@@ -29,12 +29,12 @@ static inline VEC VEC_PAIRS_ADD(VEC x, VEC y, VEC sum) {
 
 const ln_gemm_set ln_gemm_i8__avx512 = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
-    .row_sums = row_sums, .store = store};
+    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = store};
 const ln_gemm_set ln_gemm_i16__avx512 = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I16, .takes_b = 1u << LINNET_I8, .full = full_wide, .half = half_wide, .convert = convert,
-    .row_sums = row_sums, .store = store};
+    .depth = 2, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i8__avx512, .takes_b = 1u << LINNET_I8,
+    .full = full_wide, .half = half_wide, .convert = convert, .row_sums = row_sums, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512, &ln_gemm_i16__avx512};
 
 LN_GEMM_KERNELS(int__avx512, "matmul_int_s16pairs_14x32__avx512", "conv_int_igemm_s16pairs_14x32__avx512",

@@ -1,5 +1,5 @@
-/* gemm_s16__sse2.c - integer matmul and conv with SSE2, tiles of up to 4 x 8: 8-bit and 16-bit activations, 8-bit weights.
- * 8-bit activations are widened to 16 bits when gathered, once for all panels. */
+/* gemm_s16__sse2.c - integer matmul and conv with SSE2, tiles of up to 4 x 8.
+ * Weights have 8 bits, activations 8 or 16; 8-bit ones are widened to 16 bits when gathered, once for all panels. */
 #include "core/gemm.h"
 
 #include <emmintrin.h>
@@ -32,12 +32,12 @@ static inline VEC VEC_PAIRS_ADD(VEC x, VEC y, VEC sum) {
 
 const ln_gemm_set ln_gemm_i8__sse2 = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full, .half = half, .convert = convert,
-    .row_sums = row_sums, .store = ln_gemm_store_any};
+    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = ln_gemm_store_any};
 const ln_gemm_set ln_gemm_i16__sse2 = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I16, .takes_b = 1u << LINNET_I8, .full = full_wide, .half = half_wide, .convert = convert,
-    .row_sums = row_sums, .store = ln_gemm_store_any};
+    .depth = 2, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i8__sse2, .takes_b = 1u << LINNET_I8,
+    .full = full_wide, .half = half_wide, .convert = convert, .row_sums = row_sums, .store = ln_gemm_store_any};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__sse2, &ln_gemm_i16__sse2};
 
 LN_GEMM_KERNELS(int__sse2, "matmul_int_s16pairs_4x8__sse2", "conv_int_igemm_s16pairs_4x8__sse2",

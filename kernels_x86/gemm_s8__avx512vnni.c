@@ -77,7 +77,7 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
                                      _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(row_sum[i])));
 }
 
-#define GEMM_INSTANCE(r)                                                                                                \
+#define GEMM_INSTANCE(r)                                                                                               \
     static void full_s_##r(const ln_gemm_tile *t) { gemm_s8(r, 2, true, t); }                                          \
     static void half_s_##r(const ln_gemm_tile *t) { gemm_s8(r, 1, true, t); }                                          \
     static void full_u_##r(const ln_gemm_tile *t) { gemm_s8(r, 2, false, t); }                                         \
@@ -136,13 +136,13 @@ static void row_sums_u(const void *const *a, int64_t taps, int64_t rows, int64_t
 #include "kernels_x86/gemm_store.inc"
 
 const ln_gemm_set ln_gemm_i8__avx512vnni = {
-    .a_dtype = LINNET_I8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s, .half = half_s, .convert = convert, .row_sums = row_sums_s,
-    .store = store};
+    .a_dtype = LINNET_I8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
+    .depth = 4, .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s,
+    .half = half_s, .convert = convert, .row_sums = row_sums_s, .store = store};
 const ln_gemm_set ln_gemm_u8__avx512vnni = {
-    .a_dtype = LINNET_U8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES, .depth = 4,
-    .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u, .half = half_u, .convert = convert, .row_sums = row_sums_u,
-    .store = store};
+    .a_dtype = LINNET_U8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
+    .depth = 4, .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u,
+    .half = half_u, .convert = convert, .row_sums = row_sums_u, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 
 LN_GEMM_KERNELS(int8__avx512vnni, "matmul_int8_dp4_14x32__avx512vnni", "conv_int8_igemm_dp4_14x32__avx512vnni",

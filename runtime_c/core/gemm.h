@@ -18,15 +18,16 @@
 #endif
 
 /* One tile: C[rows][columns] = init + sum over taps t and k < kc of A[t][row][k] * B[t][k][column].
- * a: taps * rows pointers, tap by tap; from each, kc contiguous elements are read and not one more. b: one packed panel,
- * [tap][k / depth][width][depth], 64-byte aligned, k padded with zeros to a multiple of depth. c: rows ldc elements apart;
- * of each row only `columns` (1..width) are written. Indirection through row pointers is the method of Dukhan, "The
- * Indirect Convolution Algorithm", 2019: the same kernel is a matrix product (taps = 1) and a convolution. */
+ * a: taps * rows pointers, tap by tap; from each, kc contiguous elements are read and not one more. b: one packed
+ * panel, [tap][k / depth][width][depth], 64-byte aligned, k padded with zeros to a multiple of depth. c: rows ldc
+ * elements apart; of each row only `columns` (1..width) are written. Indirection through row pointers is the method of
+ * Dukhan, "The Indirect Convolution Algorithm", 2019: the same kernel is a matrix product (taps = 1) and a convolution.
+ */
 typedef struct ln_gemm_tile {
     const void *const *a;
     int64_t taps, kc;
     const void *b;
-    int64_t b_step;         /* floats: bytes from one k to the next; width elements in a panel, more in a matrix as it is */
+    int64_t b_step; /* floats: bytes from one k to the next; width elements in a panel, more in a matrix as it is */
     void *c;
     int64_t ldc;
     int64_t columns;
@@ -41,28 +42,31 @@ typedef void (*ln_gemm_ukernel)(const ln_gemm_tile *tile);
 typedef void (*ln_gemm_convert)(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype);
 /* Sum of kc elements at each of taps * rows pointers, by row. */
 typedef void (*ln_gemm_row_sums)(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
-/* Rows of n sums (of c_dtype), columns from `channel` on, to the stored integers or f32 at y; equal to ln_requant_store.
- * Strides in bytes. y may be where the sums are. */
+/* Rows of n sums (of c_dtype), columns from `channel` on, to the stored integers or f32 at y; equal to
+ * ln_requant_store. Strides in bytes. y may be where the sums are. */
 typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
                               int64_t n, void *y, int64_t y_stride);
 
 /* What one ISA offers for one kind of product. Panels are `width` columns wide, the last one half as wide when that is
  * enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. */
 typedef struct ln_gemm_set {
-    uint8_t a_dtype;  /* what the kernel reads; other dtypes are converted on the way (gather) */
-    uint8_t b_dtype;  /* what panels hold: F32, F16, BF16, I8, U8 */
-    uint8_t c_dtype;  /* F32, I32, I64 */
+    uint8_t a_dtype; /* what the kernel reads; other dtypes are converted on the way (gather) */
+    uint8_t b_dtype; /* what panels hold: F32, F16, BF16, I8, U8 */
+    uint8_t c_dtype; /* F32, I32, I64 */
     uint8_t rows, width, depth;
     uint16_t takes, takes_b; /* bit per linnet_dtype of x (or a), and of w (or b), that this set serves */
     const ln_gemm_ukernel *full;
     const ln_gemm_ukernel *half;
     ln_gemm_convert convert;
-    ln_gemm_row_sums row_sums;   /* NULL for floats */
-    ln_gemm_store store; /* NULL for floats */
+    ln_gemm_row_sums row_sums; /* NULL for floats */
+    ln_gemm_store store;       /* NULL for floats */
+    const struct ln_gemm_set
+        *narrow; /* for 64-bit sums: the set to use when the weights prove that 32 bits hold them */
 } ln_gemm_set;
 
 /* Portable helpers, good for every ISA. */
-/* Rows of `bytes` bytes from one stride (in bytes) to another: tiles at the edge go by way of a whole one on the stack. */
+/* Rows of `bytes` bytes from one stride (in bytes) to another: tiles at the edge go by way of a whole one on the stack.
+ */
 void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t bytes);
 void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype);
 void ln_gemm_row_sums_i8(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
@@ -70,8 +74,8 @@ void ln_gemm_row_sums_u8(const void *const *a, int64_t taps, int64_t rows, int64
 void ln_gemm_row_sums_i16(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums);
 
 void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
-void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows, int64_t n,
-                       void *y, int64_t y_stride);
+void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                       int64_t n, void *y, int64_t y_stride);
 
 bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
@@ -89,27 +93,30 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
 #endif
 #undef LN_GEMM_UKERNEL
 
-/* Defines the dispatch objects ln_matmul_NAME, ln_conv_NAME and ln_conv_transpose_NAME over a table of sets; TEXT names dtype and tile. */
-#define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, TRANSPOSE_TEXT, ISA, SETS)                                                         \
-    static bool matmul_supports_##NAME(const ln_call *call) {                                                           \
-        return ln_gemm_matmul_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                 \
-    }                                                                                                                   \
-    static linnet_status matmul_configure_##NAME(ln_call *call) {                                                       \
-        return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
-    }                                                                                                                   \
-    static bool conv_supports_##NAME(const ln_call *call) {                                                             \
-        return ln_gemm_conv_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                   \
-    }                                                                                                                   \
-    static linnet_status conv_configure_##NAME(ln_call *call) {                                                         \
-        return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                  \
-    }                                                                                                                   \
-    const ln_kernel ln_matmul_##NAME = {MATMUL_TEXT,             LN_OP_MATMUL,            ISA,          LN_KERNEL_EPILOGUE, \
-                                        matmul_supports_##NAME, matmul_configure_##NAME, ln_gemm_pack, ln_gemm_run};    \
-    const ln_kernel ln_conv_##NAME = {CONV_TEXT,             LN_OP_CONV,            ISA,          LN_KERNEL_EPILOGUE,       \
-                                      conv_supports_##NAME, conv_configure_##NAME, ln_gemm_pack, ln_gemm_run};    \
-    const ln_kernel ln_conv_transpose_##NAME = {                                                                        \
-        TRANSPOSE_TEXT,       LN_OP_CONV_TRANSPOSE, ISA, LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME, \
-        ln_gemm_pack, ln_gemm_run};
+/* Defines the dispatch objects ln_matmul_NAME, ln_conv_NAME and ln_conv_transpose_NAME over a table of sets; TEXT names
+ * dtype and tile. */
+#define LN_GEMM_KERNELS(NAME, MATMUL_TEXT, CONV_TEXT, TRANSPOSE_TEXT, ISA, SETS)                                       \
+    static bool matmul_supports_##NAME(const ln_call *call) {                                                          \
+        return ln_gemm_matmul_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                               \
+    }                                                                                                                  \
+    static linnet_status matmul_configure_##NAME(ln_call *call) {                                                      \
+        return ln_gemm_matmul_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                              \
+    }                                                                                                                  \
+    static bool conv_supports_##NAME(const ln_call *call) {                                                            \
+        return ln_gemm_conv_supports(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                 \
+    }                                                                                                                  \
+    static linnet_status conv_configure_##NAME(ln_call *call) {                                                        \
+        return ln_gemm_conv_configure(call, SETS, (int)(sizeof SETS / sizeof SETS[0]));                                \
+    }                                                                                                                  \
+    const ln_kernel ln_matmul_##NAME = {                                                                               \
+        MATMUL_TEXT,  LN_OP_MATMUL, ISA, LN_KERNEL_EPILOGUE, matmul_supports_##NAME, matmul_configure_##NAME,          \
+        ln_gemm_pack, ln_gemm_run};                                                                                    \
+    const ln_kernel ln_conv_##NAME = {CONV_TEXT,          LN_OP_CONV,           ISA,                                   \
+                                      LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,                 \
+                                      ln_gemm_pack,       ln_gemm_run};                                                \
+    const ln_kernel ln_conv_transpose_##NAME = {TRANSPOSE_TEXT,     LN_OP_CONV_TRANSPOSE, ISA,                         \
+                                                LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,       \
+                                                ln_gemm_pack,       ln_gemm_run};
 
 /* Expands M(r) for every row count up to the tile's. */
 #define LN_GEMM_ROWS_4(M) M(1) M(2) M(3) M(4)

@@ -5,8 +5,7 @@
 #include <string.h>
 
 void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype, int dst_dtype) {
-    for (int64_t i = 0; i < n; i++)
-        switch (dst_dtype) {
+    for (int64_t i = 0; i < n; i++) switch (dst_dtype) {
         case LINNET_F32:
             ((float *)dst)[i] = src_dtype == LINNET_F32   ? ((const float *)src)[i * stride]
                                 : src_dtype == LINNET_F16 ? ln_f16_to_f32(((const uint16_t *)src)[i * stride])
@@ -21,22 +20,22 @@ void ln_gemm_convert_any(void *dst, const void *src, int64_t stride, int64_t n, 
         }
 }
 
-void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows, int64_t bytes) {
+void ln_gemm_copy_rows(void *to, int64_t to_stride, const void *from, int64_t from_stride, int64_t rows,
+                       int64_t bytes) {
     for (int64_t i = 0; i < rows; i++)
         memcpy((char *)to + i * to_stride, (const char *)from + i * from_stride, (size_t)bytes);
 }
 
-#define ROW_SUMS(NAME, TYPE)                                                                                            \
-    void NAME(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {                            \
-        for (int64_t i = 0; i < rows; i++) {                                                                            \
-            int64_t sum = 0;                                                                                            \
-            for (int64_t t = 0; t < taps; t++) {                                                                        \
-                const TYPE *row = a[t * rows + i];                                                                      \
-                for (int64_t k = 0; k < kc; k++)                                                                        \
-                    sum += row[k];                                                                                      \
-            }                                                                                                           \
-            sums[i] = (int32_t)sum;                                                                                     \
-        }                                                                                                               \
+#define ROW_SUMS(NAME, TYPE)                                                                                           \
+    void NAME(const void *const *a, int64_t taps, int64_t rows, int64_t kc, int32_t *sums) {                           \
+        for (int64_t i = 0; i < rows; i++) {                                                                           \
+            int64_t sum = 0;                                                                                           \
+            for (int64_t t = 0; t < taps; t++) {                                                                       \
+                const TYPE *row = a[t * rows + i];                                                                     \
+                for (int64_t k = 0; k < kc; k++) sum += row[k];                                                        \
+            }                                                                                                          \
+            sums[i] = (int32_t)sum;                                                                                    \
+        }                                                                                                              \
     }
 ROW_SUMS(ln_gemm_row_sums_i8, int8_t)
 ROW_SUMS(ln_gemm_row_sums_u8, uint8_t)
@@ -47,21 +46,19 @@ void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, i
         ln_requant_store(r, channel + i, r->wide ? ((const int64_t *)sums)[i] : ((const int32_t *)sums)[i], y, i);
 }
 
-void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows, int64_t n,
-                       void *y, int64_t y_stride) {
+void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
+                       int64_t n, void *y, int64_t y_stride) {
     for (int64_t i = 0; i < rows; i++)
         ln_gemm_store_row(r, channel, (const char *)sums + i * sums_stride, n, (char *)y + i * y_stride);
 }
 
 void ln_gemm_pack(const ln_call *call, void *packed) {
     const ln_gemm *g = call->state;
-    if (!g->b_constant)
-        return;
+    if (!g->b_constant) return;
     const void *source = call->inputs[g->b_operand].data;
     const void *bias = g->bias_operand < 0 ? NULL : call->inputs[g->bias_operand].data;
     for (int64_t matrix = 0; matrix < g->n_matrices; matrix++) {
-        for (int64_t panel = 0; panel < g->panels; panel++)
-            ln_gemm_pack_panel(g, source, matrix, panel, packed);
+        for (int64_t panel = 0; panel < g->panels; panel++) ln_gemm_pack_panel(g, source, matrix, panel, packed);
         if (g->init_constant)
             ln_gemm_make_init(g, source, bias, matrix, 0, g->init_width, (char *)packed + g->init_offset);
     }
@@ -75,8 +72,7 @@ static void prepare(const ln_gemm *g, const ln_buffers *b, int64_t item) {
     char *init = (char *)b->scratch + g->init_offset;
     if (g->b_constant || g->b_as_is) {
         ln_gemm_make_init(g, source, bias, item, 0, g->init_width, init);
-        if (g->matrix_bytes > 0 && g->b_as_is)
-            ln_gemm_pack_panel(g, source, item, g->panels - 1, b->scratch);
+        if (g->matrix_bytes > 0 && g->b_as_is) ln_gemm_pack_panel(g, source, item, g->panels - 1, b->scratch);
         return;
     }
     int64_t matrix = item / g->panels, panel = item % g->panels, width = g->set->width;
@@ -108,14 +104,12 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
     if (g->gather) {
         char *copy = scratch + g->a_offset;
         ln_gemm_gather(g, base, block->first, block->count, part, copy);
-        for (int64_t i = 0; i < block->count; i++)
-            block->rows[i] = copy + i * g->copy_stride;
+        for (int64_t i = 0; i < block->count; i++) block->rows[i] = copy + i * g->copy_stride;
     } else {
         ln_gemm_rows(g, base, block->first, block->count, part, block->rows);
     }
     block->sums = NULL;
-    if (g->b_zero == 0)
-        return;
+    if (g->b_zero == 0) return;
     block->sums = (int32_t *)(void *)(scratch + g->rows_offset);
     for (int64_t tile = 0, done = 0; done < block->count; tile++) {
         int64_t n = ln_gemm_tile_rows(block->count, g->set->rows, tile);
@@ -134,8 +128,7 @@ typedef struct target {
 
 static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, char *scratch) {
     const ln_gemm_product *p = &g->products[block->product];
-    if (!g->direct)
-        return (target){scratch + g->c_offset, g->n_block};
+    if (!g->direct) return (target){scratch + g->c_offset, g->n_block};
     int64_t at = (p->row + block->first) * g->ldc + p->column + column;
     return (target){(char *)b->outputs[0] + at * (int64_t)ln_dtype_size(g->set->c_dtype), g->ldc};
 }
@@ -147,11 +140,11 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
     int64_t c_size = (int64_t)ln_dtype_size(set->c_dtype), b_size = (int64_t)ln_dtype_size(set->b_dtype);
     const char *panels = (const char *)(g->b_constant ? b->packed : b->scratch) + p->matrix * g->matrix_bytes;
     const char *whole = (const char *)b->inputs[g->b_operand] + g->matrix_offset[p->matrix] * b_size;
-    const char *init = (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset +
-                       p->matrix * g->init_width * c_size;
-    ln_gemm_tile tile = {.taps = block->segments, .kc = block->length, .ldc = to.ldc, .low = -INFINITY, .high = INFINITY};
-    if (block->chunk == g->chunks - 1)
-        tile.low = g->low, tile.high = g->high;
+    const char *init =
+        (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset + p->matrix * g->init_width * c_size;
+    ln_gemm_tile tile = {
+        .taps = block->segments, .kc = block->length, .ldc = to.ldc, .low = -INFINITY, .high = INFINITY};
+    if (block->chunk == g->chunks - 1) tile.low = g->low, tile.high = g->high;
     for (int64_t at = column; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
         const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
@@ -188,12 +181,10 @@ static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, c
         g->set->store(&g->requant, at, from.c, from.ldc * c_size, block->count, columns, y,
                       g->apply ? from.ldc * c_size : g->ldc * y_size);
     }
-    if (!g->apply)
-        return;
+    if (!g->apply) return;
     const float *tile = (const float *)(void *)from.c;
     int64_t stride = from.ldc * c_size / (int64_t)sizeof *tile;
-    if (!g->flat)
-        ln_epilogue_apply(call, b, row, block->count, at, columns, tile, stride);
+    if (!g->flat) ln_epilogue_apply(call, b, row, block->count, at, columns, tile, stride);
     for (int64_t i = 0; i < block->count && g->flat; i++)
         ln_epilogue_apply(call, b, (row + i) * g->ldc + at, columns, 0, 1, tile + i * stride, 1);
 }
@@ -201,8 +192,7 @@ static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, c
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     const ln_gemm *g = call->state;
     if (call->phases == 2 && phase == 0) {
-        for (int64_t item = begin; item < end; item++)
-            prepare(g, b, item);
+        for (int64_t item = begin; item < end; item++) prepare(g, b, item);
         return LINNET_OK;
     }
     char *scratch = b->thread_scratch + (size_t)thread * b->thread_stride;
@@ -221,8 +211,7 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
             to = target_of(g, b, &block, column, scratch);
             compute(g, b, &block, column, columns, to);
         }
-        if (g->integer || g->apply)
-            finish(call, g, b, &block, column, columns, to);
+        if (g->integer || g->apply) finish(call, g, b, &block, column, columns, to);
     }
     return LINNET_OK;
 }

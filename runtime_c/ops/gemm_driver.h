@@ -31,44 +31,45 @@ typedef struct ln_gemm {
     int a_operand, a_dtype;
     bool plain;
     int64_t a_row, a_k;
-    ln_window window;    /* of a transposed convolution: turned into that of a convolution */
+    ln_window window;            /* of a transposed convolution: turned into that of a convolution */
     int64_t lattice[LN_SPATIAL]; /* input coordinates are divided by it, and must be multiples; 1 for a convolution */
     ln_window_strides x;
     int64_t a_size, copy_size; /* bytes of an element, as it comes and as the kernel reads it */
-    const void *padding; /* kc elements of the zero point, in the caller's dtype or the kernel's (gather) */
+    const void *padding;       /* kc elements of the zero point, in the caller's dtype or the kernel's (gather) */
 
     /* B: element (k = tap, c; n) at matrix_offset + n * b_n + tap * b_tap + c * b_c. */
     int b_operand, b_dtype;
     int64_t b_n, b_tap, b_c;
     const int64_t *matrix_offset;
-    int b_shift;         /* added to every element when packed, so that it fits the panel's type */
+    int b_shift; /* added to every element when packed, so that it fits the panel's type */
     bool b_constant, init_constant;
-    bool b_as_is;        /* whole panels are read from B itself; only a last narrower one is packed, in scratch */
-    int64_t b_step;      /* bytes from k to k in B as it is */
+    bool b_as_is;   /* whole panels are read from B itself; only a last narrower one is packed, in scratch */
+    int64_t b_step; /* bytes from k to k in B as it is */
     int64_t panels, panel_bytes, matrix_bytes; /* panels of one B; the last may be half as wide */
-    int bias_operand, bias_dtype; /* operand -1: none */
-    int64_t bias_n, bias_matrix; /* strides of the bias by column, and from one B to the next (groups) */
-    int64_t init_width;  /* accumulators per B, padded */
+    int bias_operand, bias_dtype;              /* operand -1: none */
+    int64_t bias_n, bias_matrix;               /* strides of the bias by column, and from one B to the next (groups) */
+    int64_t init_width;                        /* accumulators per B, padded */
 
     /* C */
     int64_t ldc;
-    bool direct;         /* tiles go right into the output */
-    bool apply;          /* ln_epilogue_apply stores (or finishes in place, with direct) */
-    bool flat;           /* it sees the result as one column: the innermost axis of the layout has size 1 */
+    bool direct; /* tiles go right into the output */
+    bool apply;  /* ln_epilogue_apply stores (or finishes in place, with direct) */
+    bool flat;   /* it sees the result as one column: the innermost axis of the layout has size 1 */
     float low, high;
     bool integer;
     ln_requant requant;
-    int32_t b_zero;      /* zero point of B as packed; 0: row sums are not needed */
+    int32_t b_zero; /* zero point of B as packed; 0: row sums are not needed */
 
     /* Blocks: m_block rows by n_block columns are one work item. */
     int64_t m_block, n_block, m_blocks, n_blocks;
-    size_t init_offset;  /* in packed, or in scratch */
+    size_t init_offset;                     /* in packed, or in scratch */
     size_t rows_offset, a_offset, c_offset; /* in the thread's scratch: row sums, gathered A, result */
 } ln_gemm;
 
 /* The set that serves this call's dtypes, or NULL. */
 const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const ln_tensor *a, const ln_tensor *b,
-                                    const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels, int mode);
+                                    const ln_tensor *bias, const ln_tensor *inner, int w_axis, int64_t channels,
+                                    int mode);
 /* Whether the output can be stored: dense rows, or rows any distance apart when tiles go right into it; and whether its
  * columns are those of an epilogue. */
 bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
@@ -95,8 +96,10 @@ typedef struct ln_gemm_range {
     int64_t begin, end;
 } ln_gemm_range;
 /* gemm_driver_rows.c: pointers to rows [first, first + count), tile by tile as [tap][row of the tile]; the same rows
- * copied to `out`, padded with zeros to g->padded elements, g->copy_stride bytes apart. base: where the product's A begins. */
-void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, const void **rows);
+ * copied to `out`, padded with zeros to g->padded elements, g->copy_stride bytes apart. base: where the product's A
+ * begins. */
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part,
+                  const void **rows);
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
 
 #endif

@@ -8,12 +8,9 @@ static bool linear(const ln_window_strides *s, int64_t batch, const int64_t *siz
     int64_t expected = 0;
     *step = fallback;
     for (int i = 3; i >= 0; i--) {
-        if (dims[i] == 1)
-            continue;
-        if (expected == 0)
-            *step = expected = strides[i];
-        if (strides[i] != expected || expected <= 0)
-            return false;
+        if (dims[i] == 1) continue;
+        if (expected == 0) *step = expected = strides[i];
+        if (strides[i] != expected || expected <= 0) return false;
         expected *= dims[i];
     }
     return true;
@@ -43,8 +40,7 @@ static void turn(problem *p) {
 
 static bool describe(const ln_call *call, problem *p) {
     const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1], *y = &call->outputs[0];
-    if (ln_count(x) <= 0 || ln_count(call->inner) <= 0 || ln_count(weight) <= 0 || !ln_is_dense(weight))
-        return false;
+    if (ln_count(x) <= 0 || ln_count(call->inner) <= 0 || ln_count(weight) <= 0 || !ln_is_dense(weight)) return false;
     p->transposed = call->op->id == LN_OP_CONV_TRANSPOSE;
     linnet_status status;
     if (p->transposed) {
@@ -71,11 +67,9 @@ static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const 
 
 bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, int n) {
     problem p;
-    if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL)
-        return false;
+    if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
     /* With few columns a group wastes most of a panel: those are for depthwise kernels. */
-    if (p.window.group > 1 && p.window.out_channels / p.window.group < 4)
-        return false;
+    if (p.window.group > 1 && p.window.out_channels / p.window.group < 4) return false;
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 
@@ -84,8 +78,7 @@ static linnet_status make_products(ln_call *call, ln_gemm *g) {
     int64_t groups = g->window.group;
     ln_gemm_product *products = ln_call_state(call, (size_t)groups * sizeof *products);
     int64_t *offsets = ln_call_state(call, (size_t)groups * sizeof *offsets);
-    if (products == NULL || offsets == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
     for (int64_t i = 0; i < groups; i++) {
         products[i] = (ln_gemm_product){i * g->kc * g->x.c, i, 0, i * g->n};
         offsets[i] = i * g->n * g->kc * g->taps; /* of w, in either order of its channels */
@@ -99,10 +92,8 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
     const ln_tensor *x = &call->inputs[0], *weight = &call->inputs[1];
     problem p;
     ln_gemm *g = call->state = ln_call_state(call, sizeof *g);
-    if (g == NULL)
-        return LINNET_OUT_OF_MEMORY;
-    if (!describe(call, &p))
-        return LINNET_UNSUPPORTED;
+    if (g == NULL) return LINNET_OUT_OF_MEMORY;
+    if (!describe(call, &p)) return LINNET_UNSUPPORTED;
     g->set = find_set(call, &p, sets, n);
     g->window = p.window, g->ldc = p.ldc;
     const ln_window *w = &g->window;

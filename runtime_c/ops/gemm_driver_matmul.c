@@ -10,8 +10,7 @@ static const ln_tensor *bias_of(const ln_call *call) {
 bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n) {
     const ln_matmul_attributes *attributes = call->attributes;
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *y = &call->outputs[0];
-    if (ln_count(a) <= 0 || ln_count(b) <= 0 || !ln_is_dense(call->inner) || !ln_is_dense(y))
-        return false;
+    if (ln_count(a) <= 0 || ln_count(b) <= 0 || !ln_is_dense(call->inner) || !ln_is_dense(y)) return false;
     ln_matmul_view v;
     ln_matmul_view_of(call, &v);
     /* With a vector for b the epilogue's columns would be M. */
@@ -22,10 +21,8 @@ bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets
 static bool one_tall_product(const ln_matmul_view *v) {
     int64_t expected = v->m * v->a_row;
     for (int d = v->n_batch - 1; d >= 0; d--) {
-        if (v->batch_dims[d] == 1)
-            continue;
-        if (v->b_batch[d] != 0 || v->a_batch[d] != expected)
-            return false;
+        if (v->batch_dims[d] == 1) continue;
+        if (v->b_batch[d] != 0 || v->a_batch[d] != expected) return false;
         expected *= v->batch_dims[d];
     }
     return true;
@@ -37,8 +34,7 @@ static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
     for (int d = v->n_batch - 1; d >= 0; d--) {
         int64_t at = i % v->batch_dims[d];
         i /= v->batch_dims[d];
-        if (v->b_batch[d] != 0)
-            matrix += at * weight, weight *= v->batch_dims[d];
+        if (v->b_batch[d] != 0) matrix += at * weight, weight *= v->batch_dims[d];
     }
     return matrix;
 }
@@ -49,8 +45,7 @@ linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *
     ln_matmul_view v;
     ln_matmul_view_of(call, &v);
     ln_gemm *g = call->state = ln_call_state(call, sizeof *g);
-    if (g == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (g == NULL) return LINNET_OUT_OF_MEMORY;
     bool tall = one_tall_product(&v);
     g->set = ln_gemm_find_set(sets, n, a, b, bias, call->inner, v.b_axis, v.n, (int)attributes->requant);
     g->m = tall ? v.m * v.batch : v.m, g->n = v.n, g->taps = 1, g->kc = v.k;
@@ -65,8 +60,7 @@ linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *
     g->n_matrices = tall ? 1 : matrix_of(&v, v.batch - 1) + 1;
     ln_gemm_product *products = ln_call_state(call, (size_t)g->n_products * sizeof *products);
     int64_t *offsets = ln_call_state(call, (size_t)g->n_matrices * sizeof *offsets);
-    if (products == NULL || offsets == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (products == NULL || offsets == NULL) return LINNET_OUT_OF_MEMORY;
     for (int64_t i = 0; i < g->n_products; i++) {
         int64_t y_offset, b_offset;
         ln_gemm_product *p = &products[i];

@@ -16,8 +16,8 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
     if (g->b_n == 1) {
         for (int64_t tap = 0; tap < g->taps; tap++)
             for (int64_t c = 0; c < g->kc; c++)
-                memcpy(out + panel_k(g, tap, c) * width * size,
-                       source + (first + tap * g->b_tap + c * g->b_c) * size, (size_t)(columns * size));
+                memcpy(out + panel_k(g, tap, c) * width * size, source + (first + tap * g->b_tap + c * g->b_c) * size,
+                       (size_t)(columns * size));
         return;
     }
     for (int64_t block = 0; block < g->kc; block += PACK_BLOCK)
@@ -28,10 +28,10 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
                            source + ((first + n) * g->b_n + tap * g->b_tap + c * g->b_c) * size, (size_t)size);
 }
 
-static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width, char *out) {
+static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
+                        char *out) {
     int64_t size = (int64_t)ln_dtype_size(g->set->b_dtype);
-    if (columns < width)
-        memset(out, 0, (size_t)(g->segments * g->padded * width * size));
+    if (columns < width) memset(out, 0, (size_t)(g->segments * g->padded * width * size));
     if (g->b_dtype == LINNET_F32) {
         pack_same(g, source, first, columns, width, 4, out);
     } else if (g->b_dtype == g->set->b_dtype) {
@@ -96,8 +96,7 @@ void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, i
             continue;
         }
         int64_t v = inside ? integer_init(g, source, matrix, n) : 0;
-        if (inside && bias != NULL)
-            v += ln_load_i64(bias, g->bias_dtype, bias_at);
+        if (inside && bias != NULL) v += ln_load_i64(bias, g->bias_dtype, bias_at);
         if (g->set->c_dtype == LINNET_I64)
             ((int64_t *)init)[at] = v;
         else

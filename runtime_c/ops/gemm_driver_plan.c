@@ -17,8 +17,7 @@ static bool is_float(int dtype) { return dtype == LINNET_F32 || dtype == LINNET_
 
 static bool uniform_zero(const ln_quant *q) {
     for (uint32_t i = 1; q->zero != NULL && i < q->count; i++)
-        if (q->zero[i] != q->zero[0])
-            return false;
+        if (q->zero[i] != q->zero[0]) return false;
     return true;
 }
 
@@ -27,33 +26,27 @@ const ln_gemm_set *ln_gemm_find_set(const ln_gemm_set *const *sets, int n, const
                                     int mode) {
     const ln_gemm_set *set = NULL;
     for (int i = 0; i < n && set == NULL; i++)
-        if (sets[i]->takes >> a->dtype & sets[i]->takes_b >> b->dtype & 1)
-            set = sets[i];
-    if (set == NULL)
-        return NULL;
+        if (sets[i]->takes >> a->dtype & sets[i]->takes_b >> b->dtype & 1) set = sets[i];
+    if (set == NULL) return NULL;
     if (set->c_dtype == LINNET_F32) {
         bool bias_ok = bias == NULL || bias->dtype == LINNET_NONE || is_float(bias->dtype);
         return is_float(inner->dtype) && bias_ok ? set : NULL;
     }
-    if (!ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant))
-        return NULL;
+    if (!ln_requant_usable(a, b, w_axis, bias, inner, channels, mode) || !uniform_zero(b->quant)) return NULL;
     /* Row sums are 32-bit. */
-    if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0)
-        return NULL;
+    if (set->c_dtype == LINNET_I64 && b->quant->zero != NULL && b->quant->zero[0] != 0) return NULL;
     return set;
 }
 
 /* Whether ln_epilogue_apply has something to do: a map, or a conversion. */
 static bool needs_apply(const ln_call *call) {
-    if (!ln_dtype_is_float(call->inputs[0].dtype))
-        return call->epilogue != NULL;
+    if (!ln_dtype_is_float(call->inputs[0].dtype)) return call->epilogue != NULL;
     return call->outputs[0].dtype != LINNET_F32 || (call->epilogue != NULL && !call->epilogue->clamp_only);
 }
 
 /* Columns of the result as ln_epilogue_apply sees it: the innermost axis of its layout. */
 static int64_t epilogue_columns(const ln_tensor *t) {
-    if (t->rank == 0)
-        return 1;
+    if (t->rank == 0) return 1;
     return t->dims[t->layout == LN_LAYOUT_CHANNELS_LAST && t->rank >= 3 ? 1 : t->rank - 1];
 }
 
@@ -71,8 +64,7 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
         g->apply = e != NULL;
         return;
     }
-    if (clamp && to_f32)
-        g->low = e->low, g->high = e->high;
+    if (clamp && to_f32) g->low = e->low, g->high = e->high;
     /* A map with operands of its own may have one of them in the output's memory: it waits in scratch. */
     g->direct = to_f32 && (e == NULL || clamp || call->n_extra == 0);
     g->apply = !to_f32 || (e != NULL && !clamp);
@@ -82,8 +74,7 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
                                   int mode) {
     linnet_status status =
         ln_requant_prepare(call, &call->inputs[g->a_operand], w, w_axis, call->inner, channels, mode, &g->requant);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     if (g->set->b_dtype == LINNET_U8)
         g->b_shift = g->b_dtype == LINNET_I8 ? 128 : 0;
     else
@@ -92,10 +83,34 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
     return LINNET_OK;
 }
 
+/* Whether 32 bits hold every sum of 16-bit activations, partial ones too: the constant weights and bias say so. The
+ * requantisation that follows must not be one that differs by the width of sums. */
+static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
+    const ln_tensor *bias = g->bias_operand < 0 ? NULL : &call->inputs[g->bias_operand];
+    bool by_float = g->requant.mode == LN_REQUANT_FLOAT_RNE || g->requant.output_dtype == LINNET_F32;
+    if (g->set->narrow == NULL || !by_float || w->data == NULL || (bias != NULL && bias->data == NULL) ||
+        g->requant.x_zero != 0)
+        return false;
+    const int8_t *source = w->data;
+    for (int64_t matrix = 0; matrix < g->n_matrices; matrix++)
+        for (int64_t n = 0; n < g->n; n++) {
+            const int8_t *from = source + g->matrix_offset[matrix] + n * g->b_n;
+            int64_t most = 0;
+            for (int64_t c = 0; c < g->kc; c++)
+                for (int64_t tap = 0; tap < g->taps; tap++)
+                    most += from[c * g->b_c + tap * g->b_tap] < 0 ? -from[c * g->b_c + tap * g->b_tap]
+                                                                  : from[c * g->b_c + tap * g->b_tap];
+            int64_t start =
+                bias == NULL ? 0 : ln_load_i64(bias->data, g->bias_dtype, matrix * g->bias_matrix + n * g->bias_n);
+            if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
+                return false;
+        }
+    return true;
+}
+
 static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
-    int64_t row_bytes = g->gather ? g->copy_stride
-                                  : g->kc * g->a_size * (g->taps > 1 ? 3 : 1);
+    int64_t row_bytes = g->gather ? g->copy_stride : g->kc * g->a_size * (g->taps > 1 ? 3 : 1);
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->direct) {
@@ -109,8 +124,7 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t target = call->threads <= 1 ? 1 : ln_min(ITEMS_PER_THREAD * call->threads, macs / ITEM_MACS);
     while (g->n_products * ln_ceil_div(g->m, mb) * ln_ceil_div(g->n, nb) < target) {
         int64_t tiles = ln_ceil_div(ln_min(mb, g->m), rows), panels = nb / width;
-        if (tiles <= 1 && panels <= 1)
-            break;
+        if (tiles <= 1 && panels <= 1) break;
         if (tiles >= panels)
             mb = ln_ceil_div(tiles, 2) * rows;
         else
@@ -122,15 +136,12 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
 
 /* The padding of a convolution, kc zero points of the type that rows are read in. */
 static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
-    if (g->plain)
-        return LINNET_OK;
+    if (g->plain) return LINNET_OK;
     int dtype = g->gather ? g->set->a_dtype : g->a_dtype;
     void *padding = ln_call_state(call, (size_t)g->kc * ln_dtype_size(dtype));
-    if (padding == NULL)
-        return LINNET_OUT_OF_MEMORY;
+    if (padding == NULL) return LINNET_OUT_OF_MEMORY;
     if (g->integer)
-        for (int64_t i = 0; i < g->kc; i++)
-            ln_store_i64(padding, dtype, i, g->requant.x_zero);
+        for (int64_t i = 0; i < g->kc; i++) ln_store_i64(padding, dtype, i, g->requant.x_zero);
     g->padding = padding;
     return LINNET_OK;
 }
@@ -138,8 +149,7 @@ static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
 /* Whether rows of A must be copied, or are worth it. */
 static bool must_gather(const ln_gemm *g) {
     int64_t depth = g->set->depth;
-    if (g->a_dtype != g->set->a_dtype || g->a_k != 1)
-        return true;
+    if (g->a_dtype != g->set->a_dtype || g->a_k != 1) return true;
     if (g->taps > 1 && g->kc < 8 * depth && g->kc % (8 * depth) != 0)
         return true; /* short taps would leave the kernel's loop half empty */
     /* Rows a multiple of 2 KiB apart fall into one or two sets of the L1 cache and push each other out. */
@@ -150,8 +160,7 @@ static bool must_gather(const ln_gemm *g) {
 static void plan_chunks(ln_gemm *g) {
     int64_t k = g->taps * g->kc, unit = g->plain ? 1 : g->kc, most = g->plain ? g->kc : g->taps;
     g->chunk = most, g->chunks = 1;
-    if (g->integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->gather))
-        return;
+    if (g->integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->gather)) return;
     g->chunk = ln_max(ln_ceil_div(most, ln_ceil_div(k, CHUNK_K)), ln_min(most, ln_max(CHUNK_K / 2 / unit, 1)));
     g->chunks = ln_ceil_div(most, g->chunk);
 }
@@ -164,8 +173,11 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     g->init_constant = g->b_constant && (g->bias_operand < 0 || call->inputs[g->bias_operand].data != NULL);
     g->bias_dtype = g->bias_operand < 0 ? LINNET_NONE : call->inputs[g->bias_operand].dtype;
     linnet_status status = g->integer ? plan_integer(call, g, w, w_axis, channels, mode) : LINNET_OK;
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
+    if (g->integer && fits_narrow(call, g, w)) {
+        set = g->set = set->narrow;
+        g->requant.wide = false;
+    }
     int64_t depth = set->depth;
     g->a_size = (int64_t)ln_dtype_size(g->a_dtype), g->copy_size = (int64_t)ln_dtype_size(set->a_dtype);
     g->gather = must_gather(g);
@@ -193,8 +205,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     g->init_width = (int64_t)ln_round_up((size_t)(g->panels * set->width), 16);
     plan_store(call, g);
     status = plan_padding(call, g);
-    if (status != LINNET_OK)
-        return status;
+    if (status != LINNET_OK) return status;
     plan_blocks(call, g);
 
     size_t matrices = (size_t)(g->n_matrices * g->matrix_bytes), c_size = ln_dtype_size(set->c_dtype);
@@ -205,14 +216,11 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     int64_t pointers = g->chunks > 1 && !g->plain && !g->gather ? g->chunk : g->segments;
     size_t at = ln_round_up((size_t)(g->m_block * pointers) * sizeof(void *), LN_ALIGNMENT);
     g->rows_offset = at;
-    if (g->b_zero != 0)
-        at += ln_round_up((size_t)g->m_block * sizeof(int32_t), LN_ALIGNMENT);
+    if (g->b_zero != 0) at += ln_round_up((size_t)g->m_block * sizeof(int32_t), LN_ALIGNMENT);
     g->a_offset = at;
-    if (g->gather)
-        at += ln_round_up((size_t)(g->m_block * g->copy_stride), LN_ALIGNMENT);
+    if (g->gather) at += ln_round_up((size_t)(g->m_block * g->copy_stride), LN_ALIGNMENT);
     g->c_offset = at;
-    if (!g->direct)
-        at += (size_t)(g->m_block * g->n_block) * c_size;
+    if (!g->direct) at += (size_t)(g->m_block * g->n_block) * c_size;
     call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);
     int64_t item_macs = g->m_block * g->n_block * g->taps * g->kc;
     int64_t items = g->n_products * g->m_blocks * g->n_blocks;

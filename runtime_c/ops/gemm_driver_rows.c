@@ -20,8 +20,7 @@ static position position_of(const ln_window *w, int64_t row) {
 
 static void advance(const ln_window *w, position *p) {
     for (int i = LN_SPATIAL - 1; i >= 0; i--) {
-        if (++p->o[i] < w->out[i])
-            return;
+        if (++p->o[i] < w->out[i]) return;
         p->o[i] = 0;
     }
     p->n++;
@@ -31,8 +30,7 @@ static void advance(const ln_window *w, position *p) {
 static int64_t settle(const ln_gemm *g, int axis, int64_t i) {
     int64_t lattice = g->lattice[axis];
     if (lattice != 1) {
-        if (i % lattice != 0)
-            return -1;
+        if (i % lattice != 0) return -1;
         i /= lattice;
     }
     return i >= 0 && i < g->window.in[axis] ? i : -1;
@@ -71,11 +69,11 @@ static void window_pointers(const ln_gemm *g, const char *base, const position *
     }
 }
 
-void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, const void **rows) {
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part,
+                  const void **rows) {
     if (g->plain) {
         const char *at = (const char *)base + (first * g->a_row + part.begin) * g->a_size;
-        for (int64_t i = 0; i < count; i++, at += g->a_row * g->a_size)
-            rows[i] = at;
+        for (int64_t i = 0; i < count; i++, at += g->a_row * g->a_size) rows[i] = at;
         return;
     }
     position p = position_of(&g->window, first);
@@ -90,8 +88,7 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
 /* memcpy without the call, for the few bytes of a tap: the last chunk overlaps the one before. */
 static inline void copy_short(char *to, const char *from, int64_t bytes) {
     if (bytes >= 16) {
-        for (int64_t i = 0; i + 16 <= bytes; i += 16)
-            memcpy(to + i, from + i, 16);
+        for (int64_t i = 0; i + 16 <= bytes; i += 16) memcpy(to + i, from + i, 16);
         memcpy(to + bytes - 16, from + bytes - 16, 16);
     } else if (bytes >= 8) {
         memcpy(to, from, 8);
@@ -100,8 +97,7 @@ static inline void copy_short(char *to, const char *from, int64_t bytes) {
         memcpy(to, from, 4);
         memcpy(to + bytes - 4, from + bytes - 4, 4);
     } else {
-        for (int64_t i = 0; i < bytes; i++)
-            to[i] = from[i];
+        for (int64_t i = 0; i < bytes; i++) to[i] = from[i];
     }
 }
 
@@ -110,8 +106,7 @@ static void gather_elements(const ln_gemm *g, char *out, const char *from, int64
     if (same && g->a_k == 1)
         copy_short(out, from, n * g->a_size);
     else if (same && g->a_dtype == LINNET_F32)
-        for (int64_t i = 0; i < n; i++)
-            ((float *)(void *)out)[i] = ((const float *)(const void *)from)[i * g->a_k];
+        for (int64_t i = 0; i < n; i++) ((float *)(void *)out)[i] = ((const float *)(const void *)from)[i * g->a_k];
     else
         g->set->convert(out, from, g->a_k, n, g->a_dtype);
 }
@@ -123,8 +118,7 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
     int64_t kw = taps.end - taps.begin, pixel = g->x.s[2] * g->a_size, tap_bytes = g->kc * g->copy_size;
     int64_t x0 = o * w->stride[2] - w->pad_begin[2] + taps.begin * w->dilation[2];
     /* The taps are one run of memory when pixels lie side by side and none of them is padding. */
-    bool run = line != NULL && g->a_k == 1 && w->dilation[2] == 1 && g->lattice[2] == 1 &&
-               g->x.s[2] == g->kc;
+    bool run = line != NULL && g->a_k == 1 && w->dilation[2] == 1 && g->lattice[2] == 1 && g->x.s[2] == g->kc;
     for (int64_t i = 0; i < count; i++, out += g->copy_stride, x0 += w->stride[2]) {
         if (run && x0 >= 0 && x0 + kw <= w->in[2]) {
             gather_elements(g, out, line + x0 * pixel, kw * g->kc);
@@ -140,7 +134,8 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
     }
 }
 
-static void gather_window(const ln_gemm *g, const char *base, int64_t first, int64_t count, ln_gemm_range part, char *out) {
+static void gather_window(const ln_gemm *g, const char *base, int64_t first, int64_t count, ln_gemm_range part,
+                          char *out) {
     const ln_window *w = &g->window;
     position p = position_of(w, first);
     while (count > 0) {

@@ -9,21 +9,21 @@ typedef struct layer {
 
 /* Input size, channels, kernel, stride, how often. MobileNetV2 (Sandler et al. 2018), ResNet-50 (He et al. 2016). */
 static const layer layers[] = {
-    {"mobilenet_v2 first", 224, 3, 32, 3, 2, 1},   {"mobilenet_v2", 112, 32, 16, 1, 1, 1},
-    {"mobilenet_v2", 112, 16, 96, 1, 1, 1},        {"mobilenet_v2", 56, 96, 24, 1, 1, 1},
-    {"mobilenet_v2", 56, 24, 144, 1, 1, 2},        {"mobilenet_v2", 56, 144, 24, 1, 1, 1},
-    {"mobilenet_v2", 28, 144, 32, 1, 1, 1},        {"mobilenet_v2", 28, 32, 192, 1, 1, 3},
-    {"mobilenet_v2", 28, 192, 32, 1, 1, 2},        {"mobilenet_v2", 14, 192, 64, 1, 1, 1},
-    {"mobilenet_v2", 14, 64, 384, 1, 1, 4},        {"mobilenet_v2", 14, 384, 64, 1, 1, 3},
-    {"mobilenet_v2", 14, 384, 96, 1, 1, 1},        {"mobilenet_v2", 14, 96, 576, 1, 1, 3},
-    {"mobilenet_v2", 14, 576, 96, 1, 1, 2},        {"mobilenet_v2", 7, 576, 160, 1, 1, 1},
-    {"mobilenet_v2", 7, 160, 960, 1, 1, 3},        {"mobilenet_v2", 7, 960, 160, 1, 1, 2},
-    {"mobilenet_v2", 7, 960, 320, 1, 1, 1},        {"mobilenet_v2", 7, 320, 1280, 1, 1, 1},
-    {"resnet50 first", 224, 3, 64, 7, 2, 1},       {"resnet50", 56, 64, 64, 3, 1, 3},
-    {"resnet50", 28, 128, 128, 3, 1, 3},           {"resnet50", 14, 256, 256, 3, 1, 5},
-    {"resnet50", 7, 512, 512, 3, 1, 2},            {"resnet50", 56, 64, 256, 1, 1, 3},
-    {"resnet50", 14, 1024, 256, 1, 1, 5},          {"resnet50", 14, 512, 1024, 1, 2, 1},
-    {"vector x matrix", 1, 1280, 1000, 1, 1, 1},   {"square 512", 16, 512, 512, 1, 1, 1},
+    {"mobilenet_v2 first", 224, 3, 32, 3, 2, 1}, {"mobilenet_v2", 112, 32, 16, 1, 1, 1},
+    {"mobilenet_v2", 112, 16, 96, 1, 1, 1},      {"mobilenet_v2", 56, 96, 24, 1, 1, 1},
+    {"mobilenet_v2", 56, 24, 144, 1, 1, 2},      {"mobilenet_v2", 56, 144, 24, 1, 1, 1},
+    {"mobilenet_v2", 28, 144, 32, 1, 1, 1},      {"mobilenet_v2", 28, 32, 192, 1, 1, 3},
+    {"mobilenet_v2", 28, 192, 32, 1, 1, 2},      {"mobilenet_v2", 14, 192, 64, 1, 1, 1},
+    {"mobilenet_v2", 14, 64, 384, 1, 1, 4},      {"mobilenet_v2", 14, 384, 64, 1, 1, 3},
+    {"mobilenet_v2", 14, 384, 96, 1, 1, 1},      {"mobilenet_v2", 14, 96, 576, 1, 1, 3},
+    {"mobilenet_v2", 14, 576, 96, 1, 1, 2},      {"mobilenet_v2", 7, 576, 160, 1, 1, 1},
+    {"mobilenet_v2", 7, 160, 960, 1, 1, 3},      {"mobilenet_v2", 7, 960, 160, 1, 1, 2},
+    {"mobilenet_v2", 7, 960, 320, 1, 1, 1},      {"mobilenet_v2", 7, 320, 1280, 1, 1, 1},
+    {"resnet50 first", 224, 3, 64, 7, 2, 1},     {"resnet50", 56, 64, 64, 3, 1, 3},
+    {"resnet50", 28, 128, 128, 3, 1, 3},         {"resnet50", 14, 256, 256, 3, 1, 5},
+    {"resnet50", 7, 512, 512, 3, 1, 2},          {"resnet50", 56, 64, 256, 1, 1, 3},
+    {"resnet50", 14, 1024, 256, 1, 1, 5},        {"resnet50", 14, 512, 1024, 1, 2, 1},
+    {"vector x matrix", 1, 1280, 1000, 1, 1, 1}, {"square 512", 16, 512, 512, 1, 1, 1},
     {"square 1024", 32, 1024, 1024, 1, 1, 1},
 };
 
@@ -36,8 +36,7 @@ static bool bench(const ln_kernel *kernel, const layer *l, int dtype, double *se
     int dtypes[4] = {dtype, integer ? LINNET_I8 : LINNET_F32, bias, dtype};
     gemm_make_conv(g, dtypes, 2, x, w, stride, dilation, pad, 1, true);
     for (int i = 0; i < 3; i++)
-        for (int j = 0; j < 256; j++)
-            g->scales[i][j] = i == 2 ? 1 : 0.01f;
+        for (int j = 0; j < 256; j++) g->scales[i][j] = i == 2 ? 1 : 0.01f;
     if (integer) {
         gemm_quantize(g, 0, &g->in[0], 1, 0);
         gemm_quantize(g, 1, &g->in[1], 1, 0);
@@ -66,8 +65,7 @@ int main(int argc, char **argv) {
             for (size_t i = 0; i < sizeof layers / sizeof layers[0]; i++) {
                 const layer *l = &layers[i];
                 double seconds, flops;
-                if (!bench(kernel, l, dtypes[d], &seconds, &flops))
-                    break;
+                if (!bench(kernel, l, dtypes[d], &seconds, &flops)) break;
                 int net = l->name[0] == 'm' ? 0 : l->name[0] == 'r' ? 1 : 2;
                 total[net] += seconds * (double)l->times, work[net] += flops * (double)l->times;
                 printf("%s %s %s %lldx%lld %lld>%lld k%lld s%lld: %.3f ms, %.1f G/s\n", kernel->name,

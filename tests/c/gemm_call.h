@@ -39,8 +39,7 @@ static guarded guarded_alloc(size_t bytes, size_t align) {
 }
 
 static void guarded_free(guarded *g) {
-    if (g->map != NULL)
-        munmap(g->map, g->mapped);
+    if (g->map != NULL) munmap(g->map, g->mapped);
     g->map = NULL;
 }
 
@@ -66,35 +65,30 @@ typedef struct gemm_call {
 
 static void tensor(ln_tensor *t, int dtype, int rank, const int64_t *dims, bool channels_last) {
     *t = (ln_tensor){.dtype = (uint8_t)dtype, .rank = (int8_t)rank};
-    for (int i = 0; i < rank; i++)
-        t->dims[i] = dims[i];
+    for (int i = 0; i < rank; i++) t->dims[i] = dims[i];
     ln_set_layout(t, channels_last ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
 }
 
 /* Elements that the tensor's memory spans. */
 static int64_t span(const ln_tensor *t) {
     int64_t last = 0;
-    for (int i = 0; i < t->rank; i++)
-        last += (t->dims[i] - 1) * t->strides[i];
+    for (int i = 0; i < t->rank; i++) last += (t->dims[i] - 1) * t->strides[i];
     return last + 1;
 }
 
 /* Memory for every operand; the output is filled with a pattern. */
-static void gemm_allocate(gemm_call *g) {
+static inline void gemm_allocate(gemm_call *g) {
     for (int i = 0; i < 4; i++) {
         const ln_tensor *t = i < 3 ? &g->in[i] : &g->out;
-        if (t->dtype == LINNET_NONE)
-            continue;
+        if (t->dtype == LINNET_NONE) continue;
         size_t size = ln_dtype_size(t->dtype), bytes = (size_t)span(t) * size;
         g->memory[i] = guarded_alloc(bytes, size);
-        if (i == 3)
-            memset(g->memory[i].data, 0xA5, bytes);
+        if (i == 3) memset(g->memory[i].data, 0xA5, bytes);
     }
 }
 
-static void gemm_free(gemm_call *g) {
-    for (int i = 0; i < 4; i++)
-        guarded_free(&g->memory[i]);
+static inline void gemm_free(gemm_call *g) {
+    for (int i = 0; i < 4; i++) guarded_free(&g->memory[i]);
     guarded_free(&g->extra);
 }
 
@@ -107,7 +101,7 @@ static double processor_seconds(void) {
 
 /* Runs `kernel` on the operands, with the work cut in `threads` parts; false when it does not take the call. `seconds`
  * (may be NULL) gets the best time of `repeats` runs. Packed and scratch memory are guarded too. */
-static bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int repeats, double *seconds) {
+static inline bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int repeats, double *seconds) {
     ln_memory memory;
     ln_pool pool;
     ln_memory_init(&memory, NULL);
@@ -131,8 +125,7 @@ static bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int rep
     if (g->fused) {
         memcpy(g->with_extra, g->in, sizeof g->in);
         call.inputs = g->with_extra, call.n_extra = 1, call.outputs = &g->outer, call.epilogue = &g->epilogue;
-        if (ln_epilogue_prepare(&g->epilogue, &call) != LINNET_OK)
-            exit(1);
+        if (ln_epilogue_prepare(&g->epilogue, &call) != LINNET_OK) exit(1);
     }
     if (kernel->op != g->op.id || !kernel->supports(&call)) {
         ln_pool_free(&pool);
@@ -149,26 +142,27 @@ static bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int rep
     memset(packed.data, 0xFF, call.packed_bytes); /* NaN: what a kernel forgets to fill shows */
     memset(scratch.data, 0xFF, call.scratch_bytes);
     memset(thread_scratch.data, 0xFF, stride * (size_t)threads);
-    if (kernel->pack != NULL)
-        kernel->pack(&call, packed.data);
+    if (kernel->pack != NULL) kernel->pack(&call, packed.data);
     const void *inputs[4] = {g->memory[0].data, g->memory[1].data, g->memory[2].data, g->extra.data};
     void *outputs[1] = {g->memory[3].data};
-    ln_buffers b = {.inputs = inputs, .outputs = outputs, .packed = packed.data, .scratch = scratch.data,
-                    .thread_scratch = thread_scratch.data, .thread_stride = stride};
+    ln_buffers b = {.inputs = inputs,
+                    .outputs = outputs,
+                    .packed = packed.data,
+                    .scratch = scratch.data,
+                    .thread_scratch = thread_scratch.data,
+                    .thread_stride = stride};
     double best = 1e30;
     for (int i = 0; i < repeats; i++) {
         double begin = processor_seconds();
         for (int phase = 0; phase < call.phases; phase++)
             for (int t = 0; t < threads; t++) {
                 int64_t from = call.work[phase] * t / threads, to = call.work[phase] * (t + 1) / threads;
-                if (from < to && kernel->run(&call, &b, phase, from, to, t) != LINNET_OK)
-                    exit(1);
+                if (from < to && kernel->run(&call, &b, phase, from, to, t) != LINNET_OK) exit(1);
             }
         double taken = processor_seconds() - begin;
         best = taken < best ? taken : best;
     }
-    if (seconds != NULL)
-        *seconds = best;
+    if (seconds != NULL) *seconds = best;
     guarded_free(&packed);
     guarded_free(&scratch);
     guarded_free(&thread_scratch);
@@ -177,22 +171,24 @@ static bool gemm_run(gemm_call *g, const ln_kernel *kernel, int threads, int rep
 }
 
 /* Describes y = conv(x, w) with out, in / group, kernel and so on set; x_dims are batch, channels, spatial. */
-static void gemm_make_conv(gemm_call *g, const int dtypes[4], int spatial, const int64_t *x_dims, const int64_t *w_dims,
-                           const int64_t *strides, const int64_t *dilations, const int64_t *pads, int64_t group,
-                           bool x_channels_last) {
+static inline void gemm_make_conv(gemm_call *g, const int dtypes[4], int spatial, const int64_t *x_dims,
+                                  const int64_t *w_dims, const int64_t *strides, const int64_t *dilations,
+                                  const int64_t *pads, int64_t group, bool x_channels_last) {
     g->op = (ln_op){.name = "conv", .id = LN_OP_CONV};
     for (int i = 0; i < spatial; i++) {
         g->lists[0][i] = strides[i], g->lists[1][i] = dilations[i];
         g->lists[2][i] = g->lists[2][spatial + i] = pads[i];
     }
-    g->conv = (ln_conv_attributes){.strides = {g->lists[0], spatial}, .dilations = {g->lists[1], spatial},
-                                   .pads = {g->lists[2], 2 * spatial}, .group = group, .channel_axis = 1};
+    g->conv = (ln_conv_attributes){.strides = {g->lists[0], spatial},
+                                   .dilations = {g->lists[1], spatial},
+                                   .pads = {g->lists[2], 2 * spatial},
+                                   .group = group,
+                                   .channel_axis = 1};
     tensor(&g->in[0], dtypes[0], spatial + 2, x_dims, x_channels_last);
     tensor(&g->in[1], dtypes[1], spatial + 2, w_dims, false);
     tensor(&g->in[2], dtypes[2], 1, w_dims, false);
     ln_window w;
-    if (ln_window_conv(&g->conv, &g->in[0], &g->in[1], &w, NULL) != LINNET_OK)
-        exit(1);
+    if (ln_window_conv(&g->conv, &g->in[0], &g->in[1], &w, NULL) != LINNET_OK) exit(1);
     g->out = (ln_tensor){.dtype = (uint8_t)dtypes[3]};
     ln_window_shape(&w, &g->out);
     /* With one position both layouts are the same memory; the plan may call it either. */
@@ -200,31 +196,37 @@ static void gemm_make_conv(gemm_call *g, const int dtypes[4], int spatial, const
 }
 
 /* The same as a transposed convolution; w_dims are then in, out / group, kernel. */
-static void gemm_make_transpose(gemm_call *g, const int dtypes[4], int spatial, const int64_t *x_dims,
-                                const int64_t *w_dims, const int64_t *strides, const int64_t *dilations,
-                                const int64_t *pads, int64_t group, bool x_channels_last) {
+static inline void gemm_make_transpose(gemm_call *g, const int dtypes[4], int spatial, const int64_t *x_dims,
+                                       const int64_t *w_dims, const int64_t *strides, const int64_t *dilations,
+                                       const int64_t *pads, int64_t group, bool x_channels_last) {
     g->op = (ln_op){.name = "conv_transpose", .id = LN_OP_CONV_TRANSPOSE};
     for (int i = 0; i < spatial; i++) {
         g->lists[0][i] = strides[i], g->lists[1][i] = dilations[i];
         g->lists[2][i] = g->lists[2][spatial + i] = pads[i];
     }
-    g->transpose = (ln_conv_transpose_attributes){.strides = {g->lists[0], spatial}, .dilations = {g->lists[1], spatial},
-                                                  .pads = {g->lists[2], 2 * spatial}, .group = group, .channel_axis = 1};
+    g->transpose = (ln_conv_transpose_attributes){.strides = {g->lists[0], spatial},
+                                                  .dilations = {g->lists[1], spatial},
+                                                  .pads = {g->lists[2], 2 * spatial},
+                                                  .group = group,
+                                                  .channel_axis = 1};
     int64_t out = w_dims[1] * group;
     tensor(&g->in[0], dtypes[0], spatial + 2, x_dims, x_channels_last);
     tensor(&g->in[1], dtypes[1], spatial + 2, w_dims, false);
     tensor(&g->in[2], dtypes[2], 1, &out, false);
     ln_window w;
-    if (ln_window_conv_transpose(&g->transpose, &g->in[0], &g->in[1], &w, NULL) != LINNET_OK)
-        exit(1);
+    if (ln_window_conv_transpose(&g->transpose, &g->in[0], &g->in[1], &w, NULL) != LINNET_OK) exit(1);
     g->out = (ln_tensor){.dtype = (uint8_t)dtypes[3]};
     ln_window_shape(&w, &g->out);
     ln_set_layout(&g->out, ln_window_positions(&w) > 1 ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE);
 }
 
-static void gemm_quantize(gemm_call *g, int i, ln_tensor *t, int64_t count, int axis) {
-    g->quant[i] = (ln_quant){.scheme = count > 1 ? LN_QUANT_AXIS : LN_QUANT_TENSOR, .bits = 8, .axis = axis,
-                             .count = (uint32_t)count, .scale = g->scales[i], .zero = g->zeros[i]};
+static inline void gemm_quantize(gemm_call *g, int i, ln_tensor *t, int64_t count, int axis) {
+    g->quant[i] = (ln_quant){.scheme = count > 1 ? LN_QUANT_AXIS : LN_QUANT_TENSOR,
+                             .bits = 8,
+                             .axis = axis,
+                             .count = (uint32_t)count,
+                             .scale = g->scales[i],
+                             .zero = g->zeros[i]};
     t->quant = &g->quant[i];
 }
 

@@ -9,13 +9,14 @@ static uint32_t random_bits(void) { /* xorshift64, Marsaglia 2003 */
     state ^= state << 13, state ^= state >> 7, state ^= state << 17;
     return (uint32_t)(state >> 32);
 }
-static int64_t between(int64_t low, int64_t high) { return low + (int64_t)(random_bits() % (uint64_t)(high - low + 1)); }
+static int64_t between(int64_t low, int64_t high) {
+    return low + (int64_t)(random_bits() % (uint64_t)(high - low + 1));
+}
 
 static void fill(void *data, int dtype, int64_t n, bool extreme) {
     for (int64_t i = 0; i < n; i++) {
         int64_t low = -4, high = 4;
-        if (dtype == LINNET_NONE)
-            return;
+        if (dtype == LINNET_NONE) return;
         if (dtype == LINNET_I8)
             low = -128, high = 127;
         else if (dtype == LINNET_U8)
@@ -37,8 +38,8 @@ typedef struct ukernel_memory {
     guarded b, init;
 } ukernel_memory;
 
-static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory *memory, int rows, bool half, int64_t columns,
-                       int64_t taps, int64_t kc, bool extreme) {
+static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory *memory, int rows, bool half,
+                       int64_t columns, int64_t taps, int64_t kc, bool extreme) {
     int64_t width = half ? set->width / 2 : set->width, depth = set->depth;
     int64_t padded = (int64_t)ln_round_up((size_t)kc, (size_t)depth), ldc = columns + 3;
     size_t a_size = ln_dtype_size(set->a_dtype), c_size = ln_dtype_size(set->c_dtype);
@@ -47,8 +48,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
         guarded *g = &memory->rows[i];
         a[i] = (char *)g->map + g->mapped - (size_t)sysconf(_SC_PAGESIZE) - (size_t)kc * a_size;
         if (extreme && set->a_dtype == LINNET_I16 && set->c_dtype == LINNET_I32) /* widened 8-bit activations */
-            for (int64_t k = 0; k < kc; k++)
-                ln_store_i64((void *)a[i], LINNET_I16, k, -128);
+            for (int64_t k = 0; k < kc; k++) ln_store_i64((void *)a[i], LINNET_I16, k, -128);
         else
             fill((void *)a[i], set->a_dtype, kc, extreme);
     }
@@ -65,8 +65,18 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
     int32_t row_sum[LN_GEMM_MAX_ROWS];
     fill(row_sum, LINNET_I32, rows, false);
     bool sums = set->c_dtype == LINNET_I32 && between(0, 1);
-    ln_gemm_tile tile = {.a = a, .taps = taps, .kc = kc, .b = b, .b_step = width * (int64_t)ln_dtype_size(set->b_dtype), .c = c.data, .ldc = ldc, .columns = columns,
-                         .init = memory->init.data, .row_sum = sums ? row_sum : NULL, .low = -50, .high = 60};
+    ln_gemm_tile tile = {.a = a,
+                         .taps = taps,
+                         .kc = kc,
+                         .b = b,
+                         .b_step = width * (int64_t)ln_dtype_size(set->b_dtype),
+                         .c = c.data,
+                         .ldc = ldc,
+                         .columns = columns,
+                         .init = memory->init.data,
+                         .row_sum = sums ? row_sum : NULL,
+                         .low = -50,
+                         .high = 60};
     (half ? set->half : set->full)[rows](&tile);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t n = 0; n < (i == rows - 1 ? columns : ldc); n++) {
@@ -81,11 +91,10 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
                 expected = ln_load_f64(memory->init.data, set->c_dtype, n) + (sums ? row_sum[i] : 0);
                 for (int64_t t = 0; t < taps; t++)
                     for (int64_t k = 0; k < kc; k++)
-                        expected += ln_load_f64(a[t * rows + i], set->a_dtype, k) *
-                                    ln_load_f64(b, set->b_dtype,
-                                                ((t * padded + k) / depth * width + n) * depth + k % depth);
-                if (set->c_dtype == LINNET_F32)
-                    expected = expected < -50 ? -50 : expected > 60 ? 60 : expected;
+                        expected +=
+                            ln_load_f64(a[t * rows + i], set->a_dtype, k) *
+                            ln_load_f64(b, set->b_dtype, ((t * padded + k) / depth * width + n) * depth + k % depth);
+                if (set->c_dtype == LINNET_F32) expected = expected < -50 ? -50 : expected > 60 ? 60 : expected;
             }
             checks++;
             if (got != expected && failures++ < 20)
@@ -100,8 +109,7 @@ static void check_set(const char *name, const ln_gemm_set *set) {
     static const int64_t ks[] = {1, 2, 3, 4, 5, 7, 8, 13, 16, 17, 31, 33, 67};
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     ukernel_memory memory;
-    for (int i = 0; i < LN_GEMM_MAX_ROWS * MOST_TAPS; i++)
-        memory.rows[i] = guarded_alloc(page, 1);
+    for (int i = 0; i < LN_GEMM_MAX_ROWS * MOST_TAPS; i++) memory.rows[i] = guarded_alloc(page, 1);
     memory.b = guarded_alloc((size_t)(MOST_TAPS * (MOST_K + 8) * set->width) * 4, 64);
     memory.init = guarded_alloc((size_t)set->width * 8, 64);
     for (int rows = 1; rows <= set->rows; rows++)
@@ -115,8 +123,7 @@ static void check_set(const char *name, const ln_gemm_set *set) {
     for (int rows = 1; rows <= set->rows; rows++) /* the largest products of one sign: 32-bit parts must not overflow */
         for (int half = 0; half < 2; half++)
             check_tile(name, set, &memory, rows, half, set->width / 2, 2, MOST_K - rows % 2, true);
-    for (int i = 0; i < LN_GEMM_MAX_ROWS * MOST_TAPS; i++)
-        guarded_free(&memory.rows[i]);
+    for (int i = 0; i < LN_GEMM_MAX_ROWS * MOST_TAPS; i++) guarded_free(&memory.rows[i]);
     guarded_free(&memory.b);
     guarded_free(&memory.init);
 }
@@ -125,8 +132,7 @@ static void check_set(const char *name, const ln_gemm_set *set) {
 
 static void fill_operands(gemm_call *g) {
     for (int i = 0; i < 3; i++)
-        if (g->in[i].dtype != LINNET_NONE)
-            fill(g->memory[i].data, g->in[i].dtype, span(&g->in[i]), false);
+        if (g->in[i].dtype != LINNET_NONE) fill(g->memory[i].data, g->in[i].dtype, span(&g->in[i]), false);
 }
 
 static void quantize_operands(gemm_call *g, int64_t k, int64_t channels, int axis) {
@@ -141,8 +147,7 @@ static void quantize_operands(gemm_call *g, int64_t k, int64_t channels, int axi
         g->zeros[2][j] = g->out.dtype == LINNET_U8 ? 100 : wide ? 0 : -7;
     }
     if (!wide && g->in[1].dtype == LINNET_I8 && between(0, 3) == 0)
-        for (int j = 0; j < 256; j++)
-            g->zeros[1][j] = 5;
+        for (int j = 0; j < 256; j++) g->zeros[1][j] = 5;
     gemm_quantize(g, 0, &g->in[0], 1, 0);
     gemm_quantize(g, 1, &g->in[1], per_axis ? channels : 1, axis);
     if (g->out.dtype != LINNET_F32 && g->out.dtype != LINNET_I32 && g->out.dtype != LINNET_I64)
@@ -155,29 +160,24 @@ static int compare(gemm_call *g, const char *what) {
     char *expected = malloc(bytes);
     bool known = false;
     for (int k = 0; ln_kernels[k] != NULL && !known; k++)
-        if (ln_kernels[k]->flags & LN_KERNEL_REFERENCE)
-            known = gemm_run(g, ln_kernels[k], 1, 1, NULL);
-    if (!known)
-        printf("FAIL the reference does not take %s\n", what), failures++;
+        if (ln_kernels[k]->flags & LN_KERNEL_REFERENCE) known = gemm_run(g, ln_kernels[k], 1, 1, NULL);
+    if (!known) printf("FAIL the reference does not take %s\n", what), failures++;
     memcpy(expected, g->memory[3].data, bytes);
     int taken = 0;
     for (int k = 0; ln_kernels[k] != NULL && known; k++) {
         const ln_kernel *kernel = ln_kernels[k];
-        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect())
-            continue;
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect()) continue;
         bool constant = between(0, 2) != 0; /* packed beforehand, or as phase 0 */
         bool constant_bias = between(0, 3) != 0;
         g->in[1].data = constant ? g->memory[1].data : NULL;
         g->in[2].data = constant_bias ? g->memory[2].data : NULL;
         memset(g->memory[3].data, 0xA5, bytes);
         int threads = (int)between(1, 5);
-        if (!gemm_run(g, kernel, threads, 1, NULL))
-            continue;
+        if (!gemm_run(g, kernel, threads, 1, NULL)) continue;
         taken++, checks++;
         if (memcmp(expected, g->memory[3].data, bytes) != 0 && failures++ < 40) {
             size_t size = ln_dtype_size(g->out.dtype), at = 0;
-            while (memcmp(expected + at * size, (char *)g->memory[3].data + at * size, size) == 0)
-                at++;
+            while (memcmp(expected + at * size, (char *)g->memory[3].data + at * size, size) == 0) at++;
             printf("FAIL %s, %s (constant %d, bias constant %d, threads %d): element %zu of %zu: expected %g, got %g\n",
                    kernel->name, what, constant, constant_bias, threads, at, bytes / size,
                    ln_load_f64(expected, g->out.dtype, (int64_t)at),
@@ -198,8 +198,7 @@ static void compare_fused(gemm_call *g, const char *what) {
     int64_t n = span(&g->out), dtype = between(0, 1) ? LINNET_F32 : LINNET_F16;
     float *inner = g->memory[3].data, *expected = malloc((size_t)n * sizeof *expected);
     for (int k = 0; ln_kernels[k] != NULL; k++)
-        if ((ln_kernels[k]->flags & LN_KERNEL_REFERENCE) && gemm_run(g, ln_kernels[k], 1, 1, NULL))
-            break;
+        if ((ln_kernels[k]->flags & LN_KERNEL_REFERENCE) && gemm_run(g, ln_kernels[k], 1, 1, NULL)) break;
     g->outer = g->with_extra[3] = g->out;
     g->outer.dtype = (uint8_t)dtype;
     g->outer.quant = NULL;
@@ -208,21 +207,18 @@ static void compare_fused(gemm_call *g, const char *what) {
     for (int64_t i = 0; i < n; i++) {
         float v = inner[i] + ((const float *)g->extra.data)[i];
         expected[i] = v < 0 ? 0 : v > 40 ? 40 : v;
-        if (dtype == LINNET_F16)
-            expected[i] = ln_f16_to_f32(ln_f32_to_f16(expected[i]));
+        if (dtype == LINNET_F16) expected[i] = ln_f16_to_f32(ln_f32_to_f16(expected[i]));
     }
-    g->map = (ln_map_attributes){.program = {program, sizeof program / sizeof program[0]}, .floats = {floats, 2},
-                                 .dtypes = {&dtype, 1}};
+    g->map = (ln_map_attributes){
+        .program = {program, sizeof program / sizeof program[0]}, .floats = {floats, 2}, .dtypes = {&dtype, 1}};
     ln_tensor operands[2] = {g->out, g->out};
     g->epilogue = (ln_epilogue){.map = &g->map, .tile_input = 0, .n_inputs = 2, .operand = {-1, 0}};
     g->fused = ln_epilogue_fits(&g->map, operands, 2, 0, &g->out, &g->outer);
     for (int k = 0; ln_kernels[k] != NULL && g->fused; k++) {
         const ln_kernel *kernel = ln_kernels[k];
-        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect())
-            continue;
+        if ((kernel->flags & LN_KERNEL_REFERENCE) || kernel->isa > ln_isa_detect()) continue;
         memset(inner, 0xA5, (size_t)n * ln_dtype_size(g->outer.dtype));
-        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL))
-            continue;
+        if (!gemm_run(g, kernel, (int)between(1, 5), 1, NULL)) continue;
         for (int64_t i = 0; i < n; i++, checks++)
             if (ln_load_f64(inner, (int)dtype, i) != expected[i] && failures++ < 40) {
                 printf("FAIL %s fused to %s, %s: element %lld of %lld: expected %g, got %g\n", kernel->name,
@@ -237,13 +233,13 @@ static void compare_fused(gemm_call *g, const char *what) {
 
 /* x, w, bias, y. */
 static const int dtype_sets[][4] = {
-    {LINNET_F32, LINNET_F32, LINNET_F32, LINNET_F32},     {LINNET_F32, LINNET_F32, LINNET_NONE, LINNET_F32},
-    {LINNET_F16, LINNET_F16, LINNET_F16, LINNET_F16},     {LINNET_BF16, LINNET_BF16, LINNET_BF16, LINNET_BF16},
-    {LINNET_I8, LINNET_I8, LINNET_I32, LINNET_I8},        {LINNET_I8, LINNET_I8, LINNET_I32, LINNET_F32},
-    {LINNET_U8, LINNET_I8, LINNET_I32, LINNET_U8},        {LINNET_U8, LINNET_U8, LINNET_NONE, LINNET_I32},
-    {LINNET_I8, LINNET_U8, LINNET_I32, LINNET_I8},        {LINNET_I16, LINNET_I8, LINNET_I64, LINNET_I16},
-    {LINNET_I16, LINNET_I8, LINNET_NONE, LINNET_F32},     {LINNET_I16, LINNET_I8, LINNET_I32, LINNET_I16},
-    {LINNET_I8, LINNET_I8, LINNET_NONE, LINNET_I32},      {LINNET_U8, LINNET_I8, LINNET_I32, LINNET_I8},
+    {LINNET_F32, LINNET_F32, LINNET_F32, LINNET_F32}, {LINNET_F32, LINNET_F32, LINNET_NONE, LINNET_F32},
+    {LINNET_F16, LINNET_F16, LINNET_F16, LINNET_F16}, {LINNET_BF16, LINNET_BF16, LINNET_BF16, LINNET_BF16},
+    {LINNET_I8, LINNET_I8, LINNET_I32, LINNET_I8},    {LINNET_I8, LINNET_I8, LINNET_I32, LINNET_F32},
+    {LINNET_U8, LINNET_I8, LINNET_I32, LINNET_U8},    {LINNET_U8, LINNET_U8, LINNET_NONE, LINNET_I32},
+    {LINNET_I8, LINNET_U8, LINNET_I32, LINNET_I8},    {LINNET_I16, LINNET_I8, LINNET_I64, LINNET_I16},
+    {LINNET_I16, LINNET_I8, LINNET_NONE, LINNET_F32}, {LINNET_I16, LINNET_I8, LINNET_I32, LINNET_I16},
+    {LINNET_I8, LINNET_I8, LINNET_NONE, LINNET_I32},  {LINNET_U8, LINNET_I8, LINNET_I32, LINNET_I8},
 };
 enum { N_DTYPE_SETS = sizeof dtype_sets / sizeof dtype_sets[0] };
 
@@ -277,24 +273,22 @@ static int check_conv(const int dtypes[4], bool transposed) {
         gemm_make_transpose(g, dtypes, spatial, x, w, strides, dilations, pads, group, between(0, 4) != 0);
     }
     int64_t k = in;
-    for (int i = 0; i < spatial; i++)
-        k *= w[2 + i];
+    for (int i = 0; i < spatial; i++) k *= w[2 + i];
     if (!ln_dtype_is_float(dtypes[0])) {
         quantize_operands(g, k, out * group, transposed ? 1 : 0);
-        if (transposed && group > 1)
-            g->quant[1].scheme = LN_QUANT_TENSOR, g->quant[1].count = 1;
+        if (transposed && group > 1) g->quant[1].scheme = LN_QUANT_TENSOR, g->quant[1].count = 1;
         g->conv.requant = g->transpose.requant = between(0, 2);
     }
     gemm_allocate(g);
     fill_operands(g);
     char text[160];
-    snprintf(text, sizeof text, "%s %s x %s to %s, [%lld %lld %lld %lld] by [%lld %lld %lld %lld] stride %lld group %lld",
-             g->op.name, linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]),
-             (long long)x[0], (long long)x[1], (long long)x[2], (long long)x[3], (long long)w[0], (long long)w[1], (long long)w[2],
+    snprintf(text, sizeof text,
+             "%s %s x %s to %s, [%lld %lld %lld %lld] by [%lld %lld %lld %lld] stride %lld group %lld", g->op.name,
+             linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]), (long long)x[0],
+             (long long)x[1], (long long)x[2], (long long)x[3], (long long)w[0], (long long)w[1], (long long)w[2],
              (long long)w[3], (long long)strides[0], (long long)group);
     int taken = compare(g, text);
-    if (dtypes[3] == LINNET_F32)
-        compare_fused(g, text);
+    if (dtypes[3] == LINNET_F32) compare_fused(g, text);
     gemm_free(g);
     free(g);
     return taken;
@@ -311,27 +305,19 @@ static int check_matmul(const int dtypes[4]) {
     g->matmul.transpose_b = between(0, 1);
     bool a_vector = between(0, 7) == 0, b_vector = !a_vector && between(0, 7) == 0;
     int ar = 0, br = 0, yr = 0;
-    if (a_vector)
-        batch = 0, m = 1;
-    if (b_vector)
-        b_batch = 0, n = 1;
+    if (a_vector) batch = 0, m = 1;
+    if (b_vector) b_batch = 0, n = 1;
     bool broadcast = between(0, 2) == 0; /* b has one matrix for all */
-    for (int i = 0; i < batch; i++)
-        a_dims[ar++] = i == batch - 1 ? b2 : b1;
-    for (int i = 0; i < b_batch; i++)
-        b_dims[br++] = broadcast && batch >= b_batch ? 1 : i == b_batch - 1 ? b2 : b1;
+    for (int i = 0; i < batch; i++) a_dims[ar++] = i == batch - 1 ? b2 : b1;
+    for (int i = 0; i < b_batch; i++) b_dims[br++] = broadcast && batch >= b_batch ? 1 : i == b_batch - 1 ? b2 : b1;
     for (int i = 0; i < (batch > b_batch ? batch : b_batch); i++)
         y_dims[yr++] = i == (batch > b_batch ? batch : b_batch) - 1 ? b2 : b1;
-    if (!a_vector)
-        a_dims[ar++] = g->matmul.transpose_a ? k : m;
+    if (!a_vector) a_dims[ar++] = g->matmul.transpose_a ? k : m;
     a_dims[ar++] = g->matmul.transpose_a && !a_vector ? m : k;
     b_dims[br++] = b_vector ? k : g->matmul.transpose_b ? n : k;
-    if (!b_vector)
-        b_dims[br++] = g->matmul.transpose_b ? k : n;
-    if (!a_vector)
-        y_dims[yr++] = m;
-    if (!b_vector)
-        y_dims[yr++] = n;
+    if (!b_vector) b_dims[br++] = g->matmul.transpose_b ? k : n;
+    if (!a_vector) y_dims[yr++] = m;
+    if (!b_vector) y_dims[yr++] = n;
     int64_t bias = between(0, 4) == 0 ? 1 : n;
     tensor(&g->in[0], dtypes[0], ar, a_dims, false);
     tensor(&g->in[1], dtypes[1], br, b_dims, false);
@@ -339,8 +325,7 @@ static int check_matmul(const int dtypes[4]) {
     tensor(&g->out, dtypes[3], yr, y_dims, false);
     if (!ln_dtype_is_float(dtypes[0])) {
         quantize_operands(g, k, n, b_vector ? 0 : g->matmul.transpose_b ? br - 2 : br - 1);
-        if (b_vector)
-            g->quant[1].scheme = LN_QUANT_TENSOR, g->quant[1].count = 1;
+        if (b_vector) g->quant[1].scheme = LN_QUANT_TENSOR, g->quant[1].count = 1;
         g->matmul.requant = between(0, 2);
     }
     gemm_allocate(g);
@@ -350,8 +335,7 @@ static int check_matmul(const int dtypes[4]) {
              linnet_dtype_name(dtypes[0]), linnet_dtype_name(dtypes[1]), linnet_dtype_name(dtypes[3]), (long long)m,
              (long long)n, (long long)k, ar, br, (int)g->matmul.transpose_a, (int)g->matmul.transpose_b);
     int taken = compare(g, text);
-    if (dtypes[3] == LINNET_F32)
-        compare_fused(g, text);
+    if (dtypes[3] == LINNET_F32) compare_fused(g, text);
     gemm_free(g);
     free(g);
     return taken;
@@ -359,9 +343,8 @@ static int check_matmul(const int dtypes[4]) {
 
 int main(int argc, char **argv) {
     int repeats = argc > 1 ? atoi(argv[1]) : 60;
-#define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol)                                                              \
-    if (isa <= ln_isa_detect())                                                                                         \
-        check_set(#symbol, &symbol);
+#define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol)                                                             \
+    if (isa <= ln_isa_detect()) check_set(#symbol, &symbol);
 #if defined(__x86_64__)
 #include "kernels_x86/gemm_ukernels.inc"
 #elif defined(__aarch64__)
@@ -372,8 +355,8 @@ int main(int argc, char **argv) {
         for (int i = 0; i < repeats; i++)
             taken += check_conv(dtype_sets[d], false) + check_matmul(dtype_sets[d]) +
                      (i % 2 ? check_conv(dtype_sets[d], true) : 0);
-        printf("%s x %s to %s: %d kernel runs\n", linnet_dtype_name(dtype_sets[d][0]), linnet_dtype_name(dtype_sets[d][1]),
-               linnet_dtype_name(dtype_sets[d][3]), taken);
+        printf("%s x %s to %s: %d kernel runs\n", linnet_dtype_name(dtype_sets[d][0]),
+               linnet_dtype_name(dtype_sets[d][1]), linnet_dtype_name(dtype_sets[d][3]), taken);
         if (taken < repeats && ln_isa_detect() > LN_ISA_SCALAR)
             printf("FAIL fast kernels take too few calls\n"), failures++;
     }
