@@ -8,9 +8,9 @@ enum { NEVER = INT32_MAX };
 
 typedef struct alias {
     ln_work *w;
-    int32_t *last;      /* per value: position of the last node that reads it, -1 none, NEVER when it leaves the program */
-    int32_t *next;      /* per value: next value in the same buffer, -1 */
-    int32_t *head;      /* per buffer: first value; grows with the buffers (at most one per value) */
+    int32_t *last; /* per value: position of the last node that reads it, -1 none, NEVER when it leaves the program */
+    int32_t *next; /* per value: next value in the same buffer, -1 */
+    int32_t *head; /* per buffer: first value; grows with the buffers (at most one per value) */
 } alias;
 
 static uint64_t bytes_of(const ln_tensor *t) {
@@ -61,13 +61,10 @@ static bool view_of(const ln_work *w, const ln_work_node *node, int o, ln_tensor
     *view = *y;
     *offset = 0;
     switch (a->kind) {
-    case LN_COPY_KIND_IDENTITY:
-        memcpy(view->strides, x->strides, sizeof view->strides);
-        return true;
+    case LN_COPY_KIND_IDENTITY: memcpy(view->strides, x->strides, sizeof view->strides); return true;
     case LN_COPY_KIND_RESHAPE:
     case LN_COPY_KIND_SQUEEZE:
-    case LN_COPY_KIND_UNSQUEEZE:
-        return ln_is_dense(x) && ln_is_dense(y);
+    case LN_COPY_KIND_UNSQUEEZE: return ln_is_dense(x) && ln_is_dense(y);
     case LN_COPY_KIND_EXPAND:
     case LN_COPY_KIND_TILE:
         if (ln_count(x) != ln_count(y)) return false;
@@ -255,10 +252,14 @@ static linnet_status place_inputs(alias *a) {
         const ln_work_value *v = ln_value_at(w, i);
         if (!v->known || (v->host != NULL && v->device == 0) || v->buffer >= 0) continue;
         int kind = LN_REGION_NONE;
-        if (v->host != NULL) kind = LN_REGION_RESIDENT;
-        else if (v->variable >= 0) kind = LN_REGION_VARIABLE;
-        else if (v->imported) kind = LN_REGION_IMPORT;
-        else if (v->input >= 0) kind = LN_REGION_IO;
+        if (v->host != NULL)
+            kind = LN_REGION_RESIDENT;
+        else if (v->variable >= 0)
+            kind = LN_REGION_VARIABLE;
+        else if (v->imported)
+            kind = LN_REGION_IMPORT;
+        else if (v->input >= 0)
+            kind = LN_REGION_IO;
         if (kind == LN_REGION_NONE || (a->last[i] < 0 && !v->exported && !v->committed)) continue;
         int32_t buffer;
         const linnet_status status = new_buffer(a, kind, v->device, bytes_of(&v->tensor), 0, &buffer);

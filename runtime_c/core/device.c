@@ -64,7 +64,7 @@ const double *linnet_step_floats(const linnet_step *step, const char *attribute,
 
 typedef struct placement {
     ln_work *w;
-    int32_t n;     /* values before the pass */
+    int32_t n;       /* values before the pass */
     int32_t *copies; /* n * (devices + 1): the value's copy on a device, -1 none */
 } placement;
 
@@ -169,7 +169,8 @@ linnet_status ln_pass_devices(ln_work *w) {
 
 /* ---- sessions --------------------------------------------------------------------------------------------------- */
 
-static linnet_status device_failed(const linnet_device *device, const char *doing, const char *tensor, linnet_error *error) {
+static linnet_status device_failed(const linnet_device *device, const char *doing, const char *tensor,
+                                   linnet_error *error) {
     ln_fail(error, LINNET_DEVICE_FAILED, "device %s failed to %s", device->name, doing);
     ln_at_tensor(error, tensor);
     return ln_hint(error, "plan without this device to run on the CPU");
@@ -186,8 +187,8 @@ linnet_status ln_device_prepare(linnet_session *s, ln_instance *instance, linnet
         if (!(instance->residents[d] = device->allocate(device->context, m->residents_bytes)))
             return device_failed(device, "allocate its constants", "", error);
         for (int32_t i = 0; i < m->n_residents; ++i)
-            if (device->upload(device->context, (char *)instance->residents[d] + m->residents[i].offset, m->residents[i].host,
-                               m->residents[i].size) != 0)
+            if (device->upload(device->context, (char *)instance->residents[d] + m->residents[i].offset,
+                               m->residents[i].host, m->residents[i].size) != 0)
                 return device_failed(device, "upload a constant", "", error);
     }
     for (int32_t i = 0; i < p->n_steps; ++i) {
@@ -235,6 +236,9 @@ linnet_status ln_device_step(linnet_session *s, const ln_bound *bound, linnet_er
     default: failed = device->run(device->context, &seen, bound->state, b->inputs, b->outputs); break;
     }
     if (!failed) return LINNET_OK;
-    return device_failed(device, step->kind == LN_STEP_UPLOAD ? "upload" : step->kind == LN_STEP_DOWNLOAD ? "download" : "run",
+    return device_failed(device,
+                         step->kind == LN_STEP_UPLOAD     ? "upload"
+                         : step->kind == LN_STEP_DOWNLOAD ? "download"
+                                                          : "run",
                          step->name, error);
 }

@@ -36,7 +36,10 @@ linnet_status ln_no_kernel(const ln_call *call, linnet_error *error) {
     for (int i = 0; i < call->n_inputs + call->n_outputs && used + 8 < sizeof text; ++i) {
         const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
         const char *name = linnet_dtype_name(t->dtype);
-        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s", i == call->n_inputs ? " -> " : i ? ", " : "",
+        used += (size_t)snprintf(text + used, sizeof text - used, "%s%s",
+                                 i == call->n_inputs ? " -> "
+                                 : i                 ? ", "
+                                                     : "",
                                  name ? name : "?");
     }
     ln_fail(error, LINNET_UNSUPPORTED, "no kernel for %s with these types and shapes", call->op->name);
@@ -50,9 +53,19 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                           bool reference, int64_t *output_dims, linnet_error *error) {
     ln_pool pool;
     ln_pool_init(&pool, memory);
-    ln_call call = {.op = op, .attributes = attributes, .n_inputs = n_inputs, .n_outputs = n_outputs, .inputs = inputs,
-                    .outputs = outputs, .inner = outputs, .isa = isa, .threads = 1, .phases = 1, .work = {1, 1},
-                    .grain = 1, .plan = &pool};
+    ln_call call = {.op = op,
+                    .attributes = attributes,
+                    .n_inputs = n_inputs,
+                    .n_outputs = n_outputs,
+                    .inputs = inputs,
+                    .outputs = outputs,
+                    .inner = outputs,
+                    .isa = isa,
+                    .threads = 1,
+                    .phases = 1,
+                    .work = {1, 1},
+                    .grain = 1,
+                    .plan = &pool};
     const ln_kernel *kernel = ln_choose_kernel(&call, isa, reference);
     if (kernel == NULL) {
         ln_pool_free(&pool);
@@ -70,8 +83,14 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
     if (status == LINNET_OK) {
         for (int i = 0; i < n_inputs; ++i) in[i] = inputs[i].data;
         if (packed && kernel->pack) kernel->pack(&call, packed);
-        ln_buffers b = {.inputs = in, .outputs = data, .packed = packed, .scratch = scratch, .thread_scratch = thread,
-                        .thread_stride = call.scratch_thread, .output_dims = output_dims, .error = &raised};
+        ln_buffers b = {.inputs = in,
+                        .outputs = data,
+                        .packed = packed,
+                        .scratch = scratch,
+                        .thread_scratch = thread,
+                        .thread_stride = call.scratch_thread,
+                        .output_dims = output_dims,
+                        .error = &raised};
         for (int phase = 0; phase < call.phases && status == LINNET_OK; ++phase)
             status = kernel->run(&call, &b, phase, 0, call.work[phase], 0);
         if (status != LINNET_OK) ln_run_error_fail(&raised, status, error);

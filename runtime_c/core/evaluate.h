@@ -8,10 +8,10 @@
 
 #include <stdatomic.h>
 
-/* Computes outputs (dims and strides set) into data[i] from inputs, whose `data` is set (NULL where absent, or where the
- * op reads only the shape). `output_dims` is that of ln_buffers: LN_MAX_RANK entries per output, NULL unless the op is
- * data-dependent. Working memory comes from `memory` and is given back.
- * Errors: UNSUPPORTED, OUT_OF_MEMORY, INDEX_OUT_OF_RANGE. */
+/* Computes outputs (dims and strides set) into data[i] from inputs, whose `data` is set (NULL where absent, or where
+ * the op reads only the shape). `output_dims` is that of ln_buffers: LN_MAX_RANK entries per output, NULL unless the op
+ * is data-dependent. Working memory comes from `memory` and is given back. Errors: UNSUPPORTED, OUT_OF_MEMORY,
+ * INDEX_OUT_OF_RANGE. */
 linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attributes, int n_inputs,
                           const ln_tensor *inputs, int n_outputs, const ln_tensor *outputs, void *const *data, int isa,
                           bool reference, int64_t *output_dims, linnet_error *error);

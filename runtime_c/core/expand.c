@@ -78,8 +78,8 @@ static linnet_status add_nodes(ln_work *w, const ln_function *f, int32_t base, b
     for (int32_t i = 0; i < f->n_nodes; ++i) {
         if (!runs[i]) continue;
         const ln_node *source = &f->nodes[i];
-        ln_work_node *node = ln_work_new_node(w, source->op, source->attributes, source->name, i, source->n_inputs,
-                                              source->n_outputs);
+        ln_work_node *node =
+            ln_work_new_node(w, source->op, source->attributes, source->name, i, source->n_inputs, source->n_outputs);
         if (node == NULL) return ln_work_no_memory(w);
         for (int32_t k = 0; k < source->n_inputs; ++k)
             node->inputs[k] = source->inputs[k] < 0 ? -1 : base + source->inputs[k];
@@ -96,7 +96,8 @@ static linnet_status add_nodes(ln_work *w, const ln_function *f, int32_t base, b
 
 linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, int first_input) {
     const ln_function *f = &w->model->functions[function];
-    if (w->depth >= MAX_DEPTH) return ln_fail(w->error, LINNET_UNSUPPORTED, "calls are nested deeper than %d", MAX_DEPTH);
+    if (w->depth >= MAX_DEPTH)
+        return ln_fail(w->error, LINNET_UNSUPPORTED, "calls are nested deeper than %d", MAX_DEPTH);
     if (f->n_inputs != node->n_inputs - first_input || f->n_outputs != node->n_outputs) {
         ln_fail(w->error, LINNET_SHAPE_MISMATCH, "function %s is called with another number of operands", f->name);
         ln_expected(w->error, "%d inputs, %d outputs", f->n_inputs, f->n_outputs);
@@ -132,18 +133,22 @@ static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const
                                 const linnet_shape *shape) {
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         ln_work_value *v = ln_value_at(w, f->inputs[i]);
-        if (shape->input == NULL || (strcmp(shape->input, signature->inputs[i]) != 0 && strcmp(shape->input, v->name) != 0))
+        if (shape->input == NULL ||
+            (strcmp(shape->input, signature->inputs[i]) != 0 && strcmp(shape->input, v->name) != 0))
             continue;
-        bool fits = shape->rank >= 0 && shape->rank <= LN_MAX_RANK && (v->tensor.rank < 0 || v->tensor.rank == shape->rank);
+        bool fits =
+            shape->rank >= 0 && shape->rank <= LN_MAX_RANK && (v->tensor.rank < 0 || v->tensor.rank == shape->rank);
         for (int d = 0; fits && d < shape->rank; ++d)
-            fits = shape->dims[d] >= 0 && (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d]);
+            fits = shape->dims[d] >= 0 &&
+                   (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d]);
         if (!fits) {
             char declared[96], given[96];
             ln_fail(w->error, LINNET_WRONG_SHAPE, "the shape given for an input does not fit its declaration");
             ln_at_tensor(w->error, shape->input);
             ln_expected(w->error, "%s", ln_shape_text(v->tensor.dims, v->tensor.rank, declared, sizeof declared));
-            ln_got(w->error, "%s", ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank,
-                                                 given, sizeof given));
+            ln_got(w->error, "%s",
+                   ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank, given,
+                                 sizeof given));
             return ln_hint(w->error, "dimensions that the file declares cannot be changed");
         }
         v->tensor.rank = (int8_t)shape->rank;

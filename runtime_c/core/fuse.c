@@ -17,12 +17,13 @@ static ln_work_node *producer_of(const ln_work *w, int32_t value, int32_t before
 static bool candidate(const ln_work *w, const ln_work_node *heavy, const ln_work_node *map, int32_t value) {
     const ln_work_value *v = ln_value_at(w, value);
     return (heavy->op->flags & LN_OP_EPILOGUE) && heavy->map == NULL && heavy->device == 0 && heavy->n_outputs == 1 &&
-           v->uses == 1 && !v->fetched && !v->exported && !v->committed && map->n_outputs == 1 && map->outputs[0] >= 0 &&
-           heavy->n_inputs + map->n_inputs - 1 <= LN_MAX_OPERANDS;
+           v->uses == 1 && !v->fetched && !v->exported && !v->committed && map->n_outputs == 1 &&
+           map->outputs[0] >= 0 && heavy->n_inputs + map->n_inputs - 1 <= LN_MAX_OPERANDS;
 }
 
 /* The fused node, if the shapes fit and a kernel takes it; NULL otherwise. */
-static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_node *map, int tile, ln_work_node **out) {
+static linnet_status fused(ln_work *w, const ln_work_node *heavy, const ln_work_node *map, int tile,
+                           ln_work_node **out) {
     *out = NULL;
     ln_tensor inputs[LN_MAX_OPERANDS];
     if (map->n_inputs > LN_MAX_OPERANDS) return LINNET_OK;

@@ -5,8 +5,8 @@
 #include <string.h>
 
 enum {
-    WANTED_LIMIT = 64,         /* elements of a value that may decide about shapes */
-    FOLD_LIMIT = 16 << 20      /* bytes: a larger result is only folded when it is not much larger than its operands */
+    WANTED_LIMIT = 64,    /* elements of a value that may decide about shapes */
+    FOLD_LIMIT = 16 << 20 /* bytes: a larger result is only folded when it is not much larger than its operands */
 };
 
 /* First operand whose value (not only shape) may decide about shapes. */
@@ -26,7 +26,8 @@ static linnet_status wait_for_values(ln_work *w, ln_work_node *node) {
     if (!hope) {
         ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the shape of the result of %s cannot be found", node->op->name);
         ln_at_node(w->error, node->index, node->name);
-        return ln_hint(w->error, "this is a fault of the shape rule or of the converter: operands and attributes are known");
+        return ln_hint(w->error,
+                       "this is a fault of the shape rule or of the converter: operands and attributes are known");
     }
     return ln_work_append(w, node);
 }
@@ -42,8 +43,13 @@ static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out) {
         out[o].dtype = v->tensor.dtype;
         out[o].quant = v->tensor.quant;
     }
-    const ln_infer call = {.op = node->op, .attributes = node->attributes, .n_inputs = node->n_inputs,
-                           .n_outputs = node->n_outputs, .inputs = in, .outputs = out, .error = w->error};
+    const ln_infer call = {.op = node->op,
+                           .attributes = node->attributes,
+                           .n_inputs = node->n_inputs,
+                           .n_outputs = node->n_outputs,
+                           .inputs = in,
+                           .outputs = out,
+                           .error = w->error};
     const linnet_status status = node->op->infer(&call);
     if (status != LINNET_OK) {
         ln_at_node(w->error, node->index, node->name);
@@ -111,15 +117,15 @@ static linnet_status fold_shape(ln_work *w, const ln_work_node *node) {
 linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
     const ln_op *op = node->op;
     node->state = LN_NODE_WAITING;
-    if (op->id == LN_OP_CALL)
-        return ln_inline(w, ((const ln_call_attributes *)node->attributes)->callee, node, 0);
+    if (op->id == LN_OP_CALL) return ln_inline(w, ((const ln_call_attributes *)node->attributes)->callee, node, 0);
     if (op->id == LN_OP_IF) {
         const ln_if_attributes *a = node->attributes;
         const ln_work_value *condition = ln_value_at(w, node->inputs[0]);
         if (!condition->known) return ln_work_append(w, node);
         if (condition->tensor.data == NULL) return wait_for_values(w, node);
-        return ln_inline(w, ln_load_i64(condition->tensor.data, condition->tensor.dtype, 0) ? a->then_function : a->else_function,
-                         node, 1);
+        return ln_inline(
+            w, ln_load_i64(condition->tensor.data, condition->tensor.dtype, 0) ? a->then_function : a->else_function,
+            node, 1);
     }
     if (op->id == LN_OP_WHILE) {
         ln_fail(w->error, LINNET_UNSUPPORTED, "the op while is not executed yet");

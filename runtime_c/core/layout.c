@@ -8,8 +8,8 @@ enum wish { FREE, DENSE, LAST, FOLLOW }; /* FOLLOW: the layout of the node's fir
 
 typedef struct group {
     int32_t parent;
-    uint8_t fixed;      /* FREE, DENSE or LAST */
-    int32_t other;      /* the same value in the other layout, once made */
+    uint8_t fixed;              /* FREE, DENSE or LAST */
+    int32_t other;              /* the same value in the other layout, once made */
     uint64_t as_dense, as_last; /* bytes converted under each choice */
 } group;
 
@@ -22,12 +22,14 @@ static bool channels_first(const ln_work_node *node) {
     }
 }
 
-/* Whether a transpose only turns channels-last memory into dense memory (LAST) or the reverse (DENSE): then it is free. */
+/* Whether a transpose only turns channels-last memory into dense memory (LAST) or the reverse (DENSE): then it is free.
+ */
 static int transpose_wish(const ln_work *w, const ln_work_node *node) {
     const ln_copy_attributes *a = node->attributes;
     const int rank = ln_value_at(w, node->inputs[0])->tensor.rank;
     if (rank < 3 || a->perm.n != rank) return FREE;
-    bool to_last = a->perm.v[0] == 0 && a->perm.v[rank - 1] == 1, to_first = a->perm.v[0] == 0 && a->perm.v[1] == rank - 1;
+    bool to_last = a->perm.v[0] == 0 && a->perm.v[rank - 1] == 1,
+         to_first = a->perm.v[0] == 0 && a->perm.v[1] == rank - 1;
     for (int d = 1; d + 1 < rank; ++d) to_last = to_last && a->perm.v[d] == d + 1;
     for (int d = 2; d < rank; ++d) to_first = to_first && a->perm.v[d] == d - 1;
     return to_last ? LAST : to_first ? DENSE : FREE;
@@ -116,7 +118,8 @@ static void fix_outputs(ln_work *w, group *g) {
             if (node->outputs[o] < 0) continue;
             const ln_tensor *t = &ln_value_at(w, node->outputs[o])->tensor;
             const int wish = o == 0 || node->op == NULL || node->op->id == LN_OP_COPY || node->op->id == LN_OP_MAP
-                                 ? wish_of(w, node, -1) : DENSE;
+                                 ? wish_of(w, node, -1)
+                                 : DENSE;
             g[node->outputs[o]].fixed = t->rank < 3 || wish == FREE ? DENSE : wish == FOLLOW ? FREE : (uint8_t)wish;
         }
     }
@@ -140,8 +143,10 @@ static void choose(ln_work *w, group *g) {
             if (wish != FOLLOW) {
                 if (g[x].fixed == FREE) vote(g, x, wish, weight(&v->tensor));
             } else if (follow && follows(&v->tensor, shape, node->op->id == LN_OP_MAP)) {
-                if (g[x].fixed == FREE) join(g, y, x);
-                else vote(g, y, g[x].fixed, weight(&v->tensor));
+                if (g[x].fixed == FREE)
+                    join(g, y, x);
+                else
+                    vote(g, y, g[x].fixed, weight(&v->tensor));
             }
         }
     }
@@ -157,12 +162,14 @@ static void choose(ln_work *w, group *g) {
             /* On a tie the neighbour is a heavy op: next to it a map can become its epilogue. */
             choice = r->as_dense > 0 && r->as_dense >= r->as_last ? LAST : DENSE;
         }
-        if (choice == LAST && v->host == NULL && v->tensor.rank >= 3) ln_set_layout(&v->tensor, LN_LAYOUT_CHANNELS_LAST);
+        if (choice == LAST && v->host == NULL && v->tensor.rank >= 3)
+            ln_set_layout(&v->tensor, LN_LAYOUT_CHANNELS_LAST);
     }
 }
 
 /* The value in the wanted layout: itself, a constant folded into it, or the result of a new identity node. */
-static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, const char *name, int32_t *value, int wish) {
+static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, const char *name, int32_t *value,
+                             int wish) {
     const ln_work_value *v = ln_value_at(w, *value);
     if (wish == DENSE ? ln_is_dense(&v->tensor) : ln_is_channels_last(&v->tensor)) return LINNET_OK;
     const int32_t from = *value;
@@ -185,7 +192,8 @@ static linnet_status convert(ln_work *w, int32_t *others, int32_t n_others, cons
     return ln_work_append(w, node);
 }
 
-/* A fetched or exported value is dense: when the node makes it channels-last, it makes a twin that is then converted. */
+/* A fetched or exported value is dense: when the node makes it channels-last, it makes a twin that is then converted.
+ */
 static linnet_status give_dense(ln_work *w, int32_t *others, ln_work_node *node, int o, ln_work_node **after) {
     const int32_t value = node->outputs[o];
     const ln_tensor like = ln_value_at(w, value)->tensor;
@@ -216,7 +224,8 @@ static linnet_status place_node(ln_work *w, int32_t *others, int32_t n_others, l
         if (node->inputs[k] < 0) continue;
         int wish = wish_of(w, node, k);
         if (wish == FOLLOW) {
-            const ln_tensor *t = &ln_value_at(w, node->inputs[k])->tensor, *shape = y >= 0 ? &ln_value_at(w, y)->tensor : t;
+            const ln_tensor *t = &ln_value_at(w, node->inputs[k])->tensor,
+                            *shape = y >= 0 ? &ln_value_at(w, y)->tensor : t;
             const bool full = follows(t, shape, node->op->id == LN_OP_MAP);
             wish = !full ? FREE : ln_is_dense(shape) ? DENSE : LAST;
             if (full && either_layout(shape) && !either_layout(t)) wish = FREE;

@@ -49,12 +49,14 @@ static linnet_status better_in_f32(ln_work *w, const ln_work_node *node, bool *b
 }
 
 static const ln_cast_attributes *cast_to(int dtype) {
-    static const ln_cast_attributes f32 = {.dtype = LINNET_F32}, f16 = {.dtype = LINNET_F16}, bf16 = {.dtype = LINNET_BF16};
+    static const ln_cast_attributes f32 = {.dtype = LINNET_F32}, f16 = {.dtype = LINNET_F16},
+                                    bf16 = {.dtype = LINNET_BF16};
     return dtype == LINNET_F32 ? &f32 : dtype == LINNET_F16 ? &f16 : &bf16;
 }
 
 static linnet_status add_cast(ln_work *w, const char *name, int32_t from, int32_t to) {
-    ln_work_node *node = ln_work_new_node(w, &ln_ops[LN_OP_CAST], cast_to(ln_value_at(w, to)->tensor.dtype), name, -1, 1, 1);
+    ln_work_node *node =
+        ln_work_new_node(w, &ln_ops[LN_OP_CAST], cast_to(ln_value_at(w, to)->tensor.dtype), name, -1, 1, 1);
     if (node == NULL) return ln_work_no_memory(w);
     node->inputs[0] = from;
     node->outputs[0] = to;
@@ -130,9 +132,11 @@ linnet_status ln_pass_storage(ln_work *w) {
         ln_work_node *node = order[i];
         bool better = false;
         linnet_status status = LINNET_OK;
-        if (node->state == LN_NODE_READY && node->op != NULL && node->device == 0 && computes(node->op) && has_half(w, node))
+        if (node->state == LN_NODE_READY && node->op != NULL && node->device == 0 && computes(node->op) &&
+            has_half(w, node))
             status = better_in_f32(w, node, &better);
-        if (status == LINNET_OK) status = better ? wrap(w, wide, n_values, order, n_nodes, node) : ln_work_append(w, node);
+        if (status == LINNET_OK)
+            status = better ? wrap(w, wide, n_values, order, n_nodes, node) : ln_work_append(w, node);
         if (status != LINNET_OK) return status;
     }
     return ln_work_sweep(w);

@@ -1,5 +1,6 @@
 /* lower.c - from nodes to steps: calls filled in, kernels chosen and configured, operands placed.
- * The only place where a plan asks kernels anything, besides the fusion pass that asks whether one takes an epilogue. */
+ * The only place where a plan asks kernels anything, besides the fusion pass that asks whether one takes an epilogue.
+ */
 #include "core/program.h"
 
 #include "core/map.h"
@@ -100,8 +101,10 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
     }
     step->packed_offset = program->packed_bytes;
     program->packed_bytes += ln_round_up(call->packed_bytes, LN_ALIGNMENT);
-    if (call->scratch_bytes > program->scratch_shared) program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
-    if (call->scratch_thread > program->scratch_thread) program->scratch_thread = ln_round_up(call->scratch_thread, LN_ALIGNMENT);
+    if (call->scratch_bytes > program->scratch_shared)
+        program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
+    if (call->scratch_thread > program->scratch_thread)
+        program->scratch_thread = ln_round_up(call->scratch_thread, LN_ALIGNMENT);
     return LINNET_OK;
 }
 

@@ -57,11 +57,16 @@ void ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *ou
 
 static linnet_status check_config(const linnet_plan_config *c, linnet_error *error) {
     const char *wrong = NULL;
-    if (c->struct_size != sizeof *c) wrong = "struct_size";
-    else if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL)) wrong = "shapes";
-    else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL)) wrong = "fetches";
-    else if (c->threads < 0 || c->threads > 1024) wrong = "threads";
-    else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL)) wrong = "devices";
+    if (c->struct_size != sizeof *c)
+        wrong = "struct_size";
+    else if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
+        wrong = "shapes";
+    else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
+        wrong = "fetches";
+    else if (c->threads < 0 || c->threads > 1024)
+        wrong = "threads";
+    else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
+        wrong = "devices";
     for (int32_t i = 0; wrong == NULL && i < c->device_count; ++i)
         if (c->devices[i] == NULL || c->devices[i]->struct_size != sizeof(linnet_device) ||
             c->devices[i]->version != LINNET_EXT_VERSION)
@@ -106,9 +111,11 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
 }
 
 /* Names of inputs and outputs as the caller knows them. */
-static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, const ln_work *w, const int32_t *fetches) {
+static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, const ln_work *w,
+                                const int32_t *fetches) {
     const ln_signature *s = plan->signature;
-    for (int32_t i = 0; i < plan->program.n_inputs; ++i) plan->program.inputs[i].name = s->inputs[plan->program.inputs[i].index];
+    for (int32_t i = 0; i < plan->program.n_inputs; ++i)
+        plan->program.inputs[i].name = s->inputs[plan->program.inputs[i].index];
     plan->n_outputs = w->n_fetches;
     plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
     if (plan->outputs == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "no memory for a plan");
@@ -140,8 +147,8 @@ static void count_bytes(linnet_plan *plan, size_t folded) {
     info->io = p->io;
     info->variables = ln_store_bytes_for(plan->model);
     info->bookkeeping = plan->model->memory.bytes + (plan->memory.bytes - folded) + ln_session_bookkeeping(plan);
-    info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables + info->io +
-                  info->bookkeeping;
+    info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables +
+                  info->io + info->bookkeeping;
     info->mapped = linnet_model_mapped_bytes(plan->model);
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;
@@ -225,9 +232,12 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     info->struct_size = size;
     info->name = step->name;
     info->op = step->call.op != NULL ? step->call.op->name : "transfer";
-    info->kernel = step->kernel != NULL ? step->kernel->name : step->kind == LN_STEP_UPLOAD ? "upload"
-                   : step->kind == LN_STEP_DOWNLOAD ? "download" : "device";
-    info->layout = step->call.n_outputs > 0 && step->call.outputs[0].layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
+    info->kernel = step->kernel != NULL             ? step->kernel->name
+                   : step->kind == LN_STEP_UPLOAD   ? "upload"
+                   : step->kind == LN_STEP_DOWNLOAD ? "download"
+                                                    : "device";
+    info->layout =
+        step->call.n_outputs > 0 && step->call.outputs[0].layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";
     info->device = step->device == 0 ? "cpu" : plan->devices[step->device - 1]->name;
     info->fused = step->fused;
     info->bytes = step->bytes;

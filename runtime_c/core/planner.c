@@ -14,13 +14,11 @@ typedef struct work {
     uint64_t *offsets; /* of the order being tried */
     int32_t *order, *best_order;
     uint64_t *best_offsets;
-    int32_t *alive;    /* placed buffers that overlap in time, sorted by offset */
+    int32_t *alive; /* placed buffers that overlap in time, sorted by offset */
     int64_t comparisons;
 } work;
 
-static bool overlap(const ln_lifetime *a, const ln_lifetime *b) {
-    return a->first <= b->last && b->first <= a->last;
-}
+static bool overlap(const ln_lifetime *a, const ln_lifetime *b) { return a->first <= b->last && b->first <= a->last; }
 
 /* Places in the given order; returns the bytes needed, or UINT64_MAX as soon as they reach `limit`. */
 static uint64_t place(work *w, uint64_t limit) {
@@ -79,7 +77,8 @@ static int compare(const work *w, int kind, int32_t a, int32_t b) {
     const ln_lifetime *x = &w->buffers[a], *y = &w->buffers[b];
     if (kind == BY_TIME && x->first != y->first) return x->first < y->first ? -1 : 1;
     if (kind == BY_AREA) {
-        const double p = (double)w->sizes[a] * (x->last - x->first + 1), q = (double)w->sizes[b] * (y->last - y->first + 1);
+        const double p = (double)w->sizes[a] * (x->last - x->first + 1),
+                     q = (double)w->sizes[b] * (y->last - y->first + 1);
         if (p != q) return p > q ? -1 : 1;
     }
     if (w->sizes[a] != w->sizes[b]) return w->sizes[a] > w->sizes[b] ? -1 : 1;

@@ -19,10 +19,10 @@ typedef struct ln_memory_plan {
     uint64_t naive;       /* sum of all sizes */
 } ln_memory_plan;
 
-/* Places the buffers so that no two alive at once overlap: greedy by size, by density at the busiest step and by time, the
- * best of which a seeded hill climb over the order improves, bounded by a count of comparisons (never by a clock), until
- * the lower bound is reached. Sizes are rounded up to LN_ALIGNMENT in all three figures. Working memory comes from
- * `temporary` and is given back. Errors: OUT_OF_MEMORY, TOO_LARGE (sizes that overflow). */
+/* Places the buffers so that no two alive at once overlap: greedy by size, by density at the busiest step and by time,
+ * the best of which a seeded hill climb over the order improves, bounded by a count of comparisons (never by a clock),
+ * until the lower bound is reached. Sizes are rounded up to LN_ALIGNMENT in all three figures. Working memory comes
+ * from `temporary` and is given back. Errors: OUT_OF_MEMORY, TOO_LARGE (sizes that overflow). */
 linnet_status ln_plan_memory(ln_memory *temporary, ln_lifetime *buffers, int count, ln_memory_plan *out,
                              linnet_error *error);
 

@@ -78,7 +78,8 @@ static linnet_status place_memory(ln_work *w, ln_program *program) {
         int32_t next = 0;
         for (int32_t i = 0; i < w->values.count; ++i) {
             const ln_work_value *v = ln_value_at(w, i);
-            if (v->device != device || v->buffer < 0 || ln_buffer_at(w, v->buffer)->kind != LN_REGION_RESIDENT) continue;
+            if (v->device != device || v->buffer < 0 || ln_buffer_at(w, v->buffer)->kind != LN_REGION_RESIDENT)
+                continue;
             const ln_work_buffer *b = ln_buffer_at(w, v->buffer);
             memory->residents[next++] = (ln_resident){.host = v->host, .size = b->size, .offset = b->offset};
         }
@@ -120,7 +121,8 @@ static linnet_status collect_ports(ln_work *w, ln_program *program) {
         if (v->input >= 0 && v->buffer >= 0 && !v->imported) ++inputs;
     }
     for (int32_t i = 0; i < w->n_fetches; ++i)
-        if (w->fetches[i] >= 0 && (ln_value_at(w, w->fetches[i])->known || ln_value_at(w, w->fetches[i])->bounded)) ++outputs;
+        if (w->fetches[i] >= 0 && (ln_value_at(w, w->fetches[i])->known || ln_value_at(w, w->fetches[i])->bounded))
+            ++outputs;
     program->exports = ln_pool_array(&program->pool, exports, sizeof *program->exports);
     program->inputs = ln_pool_array(&program->pool, inputs, sizeof *program->inputs);
     program->outputs = ln_pool_array(&program->pool, outputs, sizeof *program->outputs);

@@ -33,18 +33,18 @@ typedef struct ln_step {
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
     uint64_t packed_offset;
-    int32_t threads[2];       /* per phase */
-    int32_t dims_slot;        /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
-    int32_t index;            /* of the node in its function */
+    int32_t threads[2]; /* per phase */
+    int32_t dims_slot;  /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
+    int32_t index;      /* of the node in its function */
     const char *name;
     const char *fused;
-    uint64_t bytes;           /* read and written; of a transfer: moved */
+    uint64_t bytes; /* read and written; of a transfer: moved */
 } ln_step;
 
 /* A tensor that leaves or enters the program. */
 typedef struct ln_port {
-    int32_t value;     /* in the working graph, the same in all segments */
-    int32_t index;     /* outputs: number of the fetch; inputs: of the function's input; commits: variable */
+    int32_t value; /* in the working graph, the same in all segments */
+    int32_t index; /* outputs: number of the fetch; inputs: of the function's input; commits: variable */
     const char *name;
     ln_operand operand;
     ln_tensor tensor;

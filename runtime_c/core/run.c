@@ -40,10 +40,9 @@ static inline linnet_status run_step(linnet_session *s, const ln_bound *bound, l
     const ln_step *step = bound->step;
     if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, bound, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
-        const linnet_status status =
-            step->threads[phase] == 1
-                ? step->kernel->run(&step->call, &bound->buffers, phase, 0, step->call.work[phase], 0)
-                : run_parallel(s, bound, phase, step->threads[phase]);
+        const linnet_status status = step->threads[phase] == 1 ? step->kernel->run(&step->call, &bound->buffers, phase,
+                                                                                   0, step->call.work[phase], 0)
+                                                               : run_parallel(s, bound, phase, step->threads[phase]);
         if (status != LINNET_OK) return fail(s, bound, status, error);
     }
     return LINNET_OK;
@@ -66,8 +65,8 @@ linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_erro
     if (p->n_dims > 0) /* kernels overwrite bounds with true dims: set the bounds again */
         for (int32_t i = 0; i < p->n_steps; ++i)
             for (int o = 0; p->steps[i].dims_slot >= 0 && o < p->steps[i].call.n_outputs; ++o)
-                memcpy(instance->dims + (size_t)(p->steps[i].dims_slot + o) * LN_MAX_RANK, p->steps[i].call.outputs[o].dims,
-                       LN_MAX_RANK * sizeof(int64_t));
+                memcpy(instance->dims + (size_t)(p->steps[i].dims_slot + o) * LN_MAX_RANK,
+                       p->steps[i].call.outputs[o].dims, LN_MAX_RANK * sizeof(int64_t));
     if (s->trace || s->count_special) return run_traced(s, instance, error);
     const ln_bound *bound = instance->steps, *end = bound + p->n_steps;
     for (; bound < end; ++bound) {

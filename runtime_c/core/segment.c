@@ -76,7 +76,8 @@ static bool drop_oldest(linnet_session *s, ln_instance *parent, int keep) {
 }
 
 /* The waiting graph with everything that is known now. */
-static linnet_status resume(linnet_session *s, const ln_instance *parent, ln_work *w, ln_memory *temporary, linnet_error *error) {
+static linnet_status resume(linnet_session *s, const ln_instance *parent, ln_work *w, ln_memory *temporary,
+                            linnet_error *error) {
     linnet_status status = ln_work_snapshot(parent->program->rest, w, temporary);
     w->persistent = &s->memory;
     w->error = error;
@@ -162,7 +163,8 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     s->segment_bytes += s->memory.bytes - before;
     while (drop_oldest(s, parent, MOST_CHILDREN - 1)) continue;
     while (status == LINNET_OK && s->plan->max_bytes > 0 && s->plan->info.total + s->segment_bytes > s->plan->max_bytes)
-        if (!drop_oldest(s, parent, 0)) status = ln_plan_check_bound(s->plan, s->plan->info.total + s->segment_bytes, error);
+        if (!drop_oldest(s, parent, 0))
+            status = ln_plan_check_bound(s->plan, s->plan->info.total + s->segment_bytes, error);
     if (status != LINNET_OK) {
         free_instance(s, child);
         return status;

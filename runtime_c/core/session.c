@@ -45,7 +45,8 @@ size_t ln_instance_size(const ln_program *program) {
     return c.used;
 }
 
-static size_t session_block(const linnet_plan *plan, bool own_threads, size_t *outputs, size_t *threads, size_t *instance) {
+static size_t session_block(const linnet_plan *plan, bool own_threads, size_t *outputs, size_t *threads,
+                            size_t *instance) {
     carver c = {0};
     carve(&c, 1, sizeof(linnet_session));
     carve(&c, (size_t)plan->n_outputs, sizeof(ln_session_output));
@@ -70,15 +71,14 @@ size_t ln_session_bookkeeping(const linnet_plan *plan) {
 static void *imported(const linnet_session *session, const ln_instance *instance, int32_t value) {
     for (const ln_instance *from = instance->parent; from != NULL; from = from->parent)
         for (int32_t i = 0; i < from->program->n_exports; ++i)
-            if (from->program->exports[i].value == value && from->program->exports[i].operand.region != LN_REGION_IMPORT)
+            if (from->program->exports[i].value == value &&
+                from->program->exports[i].operand.region != LN_REGION_IMPORT)
                 return ln_instance_pointer(session, from, &from->program->exports[i].operand);
     return NULL;
 }
 
 /* NULL stays NULL: arithmetic on it is undefined even with offset 0. */
-static void *at(const void *base, uint64_t offset) {
-    return base != NULL ? (char *)(uintptr_t)base + offset : NULL;
-}
+static void *at(const void *base, uint64_t offset) { return base != NULL ? (char *)(uintptr_t)base + offset : NULL; }
 
 void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
     switch (o->region) {
@@ -113,7 +113,8 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
         bound->buffers.scratch = at(instance->arena, p->arena);
         bound->buffers.thread_scratch = at(instance->arena, p->arena + p->scratch_shared);
         bound->buffers.thread_stride = p->scratch_thread;
-        bound->buffers.output_dims = step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;
+        bound->buffers.output_dims =
+            step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;
         bound->buffers.error = &session->run_error;
         pointers += n_in + step->call.n_outputs;
     }
@@ -182,7 +183,8 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     linnet_session_config_init(&defaults);
     if (config == NULL) config = &defaults;
     if (config->struct_size != sizeof *config)
-        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_config.struct_size is unknown; use its init function");
+        return ln_fail(error, LINNET_INVALID_ARGUMENT,
+                       "linnet_session_config.struct_size is unknown; use its init function");
     if (store != NULL && ln_store_model(store) != plan->model)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store belongs to another model than the plan");
     linnet_status status = check_arena(plan, config, error);
@@ -269,7 +271,8 @@ linnet_status linnet_session_output_info(const linnet_session *s, int i, linnet_
     return LINNET_OK;
 }
 
-linnet_status linnet_session_set(linnet_session *s, const char *input, const void *data, size_t bytes, linnet_error *error) {
+linnet_status linnet_session_set(linnet_session *s, const char *input, const void *data, size_t bytes,
+                                 linnet_error *error) {
     if (s == NULL || input == NULL || (data == NULL && bytes > 0))
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_set: an argument is NULL");
     const ln_program *p = &s->plan->program;

@@ -26,7 +26,7 @@ typedef struct ln_instance {
     ln_program *program;
     ln_bound *steps;
     ln_trace *trace;
-    int64_t *dims;  /* program->n_dims rows of LN_MAX_RANK: true dims, refreshed before and by each run */
+    int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: true dims, refreshed before and by each run */
     int64_t *next_key; /* room for the key of the segment that follows */
     char *io, *arena;
     void **device_arenas, **residents; /* per device */
@@ -34,7 +34,7 @@ typedef struct ln_instance {
     struct ln_instance *parent, *children, *sibling;
     ln_segment_key key;
     ln_program own;
-    void *block, *memory;       /* bookkeeping; io and arena */
+    void *block, *memory; /* bookkeeping; io and arena */
     size_t block_size, memory_size;
     uint64_t last_run;
 } ln_instance;
@@ -47,7 +47,7 @@ typedef struct ln_session_output {
 struct linnet_session {
     ln_memory memory;
     linnet_plan *plan;
-    linnet_store *store;        /* the caller's, or one of its own */
+    linnet_store *store; /* the caller's, or one of its own */
     linnet_parallel_for parallel_for;
     void *parallel_context;
     ln_threads *threads;
@@ -56,7 +56,7 @@ struct linnet_session {
     ln_session_output *outputs; /* per fetch */
     void *block, *io, *arena;
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
-    size_t segment_bytes;       /* held by later segments */
+    size_t segment_bytes;                   /* held by later segments */
     uint64_t run_count;
     struct ln_run_error run_error;
     bool locks, exclusive, parallel, trace, count_special;

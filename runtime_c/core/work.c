@@ -210,8 +210,8 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
     for (int32_t i = 0; i < from->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(from, i);
         if (node->state != LN_NODE_WAITING) continue;
-        ln_work_node *copy = ln_work_new_node(to, node->op, node->attributes, node->name, node->index, node->n_inputs,
-                                              node->n_outputs);
+        ln_work_node *copy =
+            ln_work_new_node(to, node->op, node->attributes, node->name, node->index, node->n_inputs, node->n_outputs);
         if (copy == NULL) return ln_work_no_memory(to);
         memcpy(copy->inputs, node->inputs, (size_t)node->n_inputs * sizeof *copy->inputs);
         memcpy(copy->outputs, node->outputs, (size_t)node->n_outputs * sizeof *copy->outputs);

@@ -1,5 +1,5 @@
-/* work.h - the graph while it is being planned: a flat list of nodes over values, rewritten by one pass after the other.
- * It lives in temporary memory; only what steps need is copied into the program (program.h). */
+/* work.h - the graph while it is being planned: a flat list of nodes over values, rewritten by one pass after the
+ * other. It lives in temporary memory; only what steps need is copied into the program (program.h). */
 #ifndef LN_WORK_H
 #define LN_WORK_H
 
@@ -15,34 +15,34 @@ enum ln_node_state {
 
 typedef struct ln_work_value {
     const char *name;
-    ln_tensor tensor;     /* data: the value when known, always dense */
-    const void *host;     /* constants: the bytes that steps read, in the tensor's strides */
-    int32_t producer;     /* position of the node that makes it, or -1; kept by ln_pass_fuse only */
-    int32_t variable;     /* index into the model's variables, or -1 */
-    int32_t input;        /* index into the function's inputs, or -1 */
-    int32_t uses;         /* operand slots of ready nodes that read it */
-    bool known;           /* its shape is known: it is made in this segment or was made before */
-    bool imported;        /* made by an earlier segment */
-    bool exported;        /* a later segment reads it */
-    bool wanted;          /* ... and must know its value to be planned */
+    ln_tensor tensor; /* data: the value when known, always dense */
+    const void *host; /* constants: the bytes that steps read, in the tensor's strides */
+    int32_t producer; /* position of the node that makes it, or -1; kept by ln_pass_fuse only */
+    int32_t variable; /* index into the model's variables, or -1 */
+    int32_t input;    /* index into the function's inputs, or -1 */
+    int32_t uses;     /* operand slots of ready nodes that read it */
+    bool known;       /* its shape is known: it is made in this segment or was made before */
+    bool imported;    /* made by an earlier segment */
+    bool exported;    /* a later segment reads it */
+    bool wanted;      /* ... and must know its value to be planned */
     bool fetched;
-    bool committed;       /* an assign stores it into its variable at the end of the run */
-    bool bounded;         /* dims are an upper bound: the true ones come out of the run */
-    uint8_t device;       /* where it is made: 0 is the CPU, then 1 + index in the plan's device list */
-    int32_t buffer;       /* after ln_pass_alias: index of its buffer, and where in it (bytes) */
+    bool committed; /* an assign stores it into its variable at the end of the run */
+    bool bounded;   /* dims are an upper bound: the true ones come out of the run */
+    uint8_t device; /* where it is made: 0 is the CPU, then 1 + index in the plan's device list */
+    int32_t buffer; /* after ln_pass_alias: index of its buffer, and where in it (bytes) */
     int64_t offset;
 } ln_work_value;
 
 typedef struct ln_work_node {
-    const ln_op *op;      /* NULL: a transfer between devices */
+    const ln_op *op; /* NULL: a transfer between devices */
     const void *attributes;
     const char *name;
-    int32_t index;        /* in its function, for messages */
+    int32_t index; /* in its function, for messages */
     int32_t n_inputs, n_outputs;
-    int32_t *inputs;      /* values, -1 absent; for a fused node the operands of the map follow */
+    int32_t *inputs; /* values, -1 absent; for a fused node the operands of the map follow */
     int32_t *outputs;
-    uint8_t state;        /* ln_node_state */
-    uint8_t device;       /* 0: CPU, else 1 + index */
+    uint8_t state;  /* ln_node_state */
+    uint8_t device; /* 0: CPU, else 1 + index */
     /* epilogue, set by ln_pass_fuse */
     const struct ln_work_node *map;
     int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
@@ -54,7 +54,7 @@ typedef struct ln_work_buffer {
     int32_t first, last; /* positions in the order */
     uint8_t kind;        /* ln_region of program.h */
     uint8_t device;
-    uint64_t offset;     /* result */
+    uint64_t offset; /* result */
 } ln_work_buffer;
 
 /* Memory that a folded value was computed into; adopted by the program when a step still reads it, else freed. */
@@ -74,24 +74,26 @@ typedef struct ln_work {
     ln_memory *memory;     /* temporary */
     ln_memory *persistent; /* the plan's: blobs */
     ln_pool pool;
-    ln_list values;        /* ln_work_value */
-    ln_list nodes;         /* ln_work_node *, in order */
-    ln_list blobs;         /* ln_blob */
-    ln_list buffers;       /* ln_work_buffer */
-    int32_t *fetches;      /* values */
+    ln_list values;   /* ln_work_value */
+    ln_list nodes;    /* ln_work_node *, in order */
+    ln_list blobs;    /* ln_blob */
+    ln_list buffers;  /* ln_work_buffer */
+    int32_t *fetches; /* values */
     int32_t n_fetches;
     int isa, threads;
     bool reference;
     const linnet_device *const *devices;
     int32_t n_devices;
-    int32_t waiting;       /* nodes left for later segments */
-    int32_t depth;         /* of inlined calls */
+    int32_t waiting; /* nodes left for later segments */
+    int32_t depth;   /* of inlined calls */
     linnet_error *error;
 } ln_work;
 
 static inline ln_work_value *ln_value_at(const ln_work *w, int32_t i) { return (ln_work_value *)w->values.items + i; }
 static inline ln_work_node *ln_node_at(const ln_work *w, int32_t i) { return ((ln_work_node **)w->nodes.items)[i]; }
-static inline ln_work_buffer *ln_buffer_at(const ln_work *w, int32_t i) { return (ln_work_buffer *)w->buffers.items + i; }
+static inline ln_work_buffer *ln_buffer_at(const ln_work *w, int32_t i) {
+    return (ln_work_buffer *)w->buffers.items + i;
+}
 
 /* work.c */
 void ln_work_init(ln_work *w, linnet_model *model, ln_memory *temporary, ln_memory *persistent, linnet_error *error);

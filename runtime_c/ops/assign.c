@@ -1,5 +1,5 @@
-/* assign.c - shape rule and reference kernel of `assign`. Plans commit assigned values at the end of a run (core/run.c);
- * the kernel only serves linnet_op_evaluate, where the new value is the value. */
+/* assign.c - shape rule and reference kernel of `assign`. Plans commit assigned values at the end of a run
+ * (core/run.c); the kernel only serves linnet_op_evaluate, where the new value is the value. */
 #include "core/kernel.h"
 
 linnet_status ln_infer_assign(const ln_infer *infer) {
@@ -12,7 +12,8 @@ linnet_status ln_infer_assign(const ln_infer *infer) {
         char wanted[96], given[96];
         ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "assign: the value has another shape than the variable");
         ln_expected(infer->error, "%s", ln_shape_text(variable->dims, variable->rank, wanted, sizeof wanted));
-        return ln_got(infer->error, "%s", ln_shape_text(value->dims, value->rank, given, sizeof given)), LINNET_SHAPE_MISMATCH;
+        return ln_got(infer->error, "%s", ln_shape_text(value->dims, value->rank, given, sizeof given)),
+               LINNET_SHAPE_MISMATCH;
     }
     if (variable->dtype != value->dtype) {
         ln_fail(infer->error, LINNET_WRONG_DTYPE, "assign: the value has another type than the variable");
@@ -31,7 +32,8 @@ linnet_status ln_infer_assign(const ln_infer *infer) {
 static bool supports(const ln_call *call) { return call->epilogue == NULL; }
 
 /* Element by element in logical order, so that any strides work. */
-static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in, int64_t at_out) {
+static void copy(const ln_tensor *from, const ln_tensor *to, const char *in, char *out, int d, int64_t at_in,
+                 int64_t at_out) {
     const size_t size = ln_dtype_size(from->dtype);
     if (d == from->rank) {
         for (size_t i = 0; i < size; ++i) out[(size_t)at_out * size + i] = in[(size_t)at_in * size + i];

@@ -1,5 +1,5 @@
-/* call.c - shape rules of `call`, `if` and `while`. What they return depends on functions, which a rule does not see: plans
- * replace these nodes by the nodes of the function (core/expand.c) and infer those. */
+/* call.c - shape rules of `call`, `if` and `while`. What they return depends on functions, which a rule does not see:
+ * plans replace these nodes by the nodes of the function (core/expand.c) and infer those. */
 #include "core/op.h"
 
 static linnet_status unknown_outputs(const ln_infer *infer) {
@@ -16,7 +16,8 @@ static linnet_status check_condition(const ln_infer *infer, int i) {
         return LINNET_WRONG_DTYPE;
     }
     if (infer->inputs[i].rank > 0 && ln_count(&infer->inputs[i]) != 1 && ln_count(&infer->inputs[i]) >= 0)
-        return ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s: the condition has more than one element", infer->op->name);
+        return ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "%s: the condition has more than one element",
+                       infer->op->name);
     return LINNET_OK;
 }
 

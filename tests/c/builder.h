@@ -23,7 +23,8 @@ typedef struct builder {
     ln_signature signature;
 } builder;
 
-static inline int32_t build_value(builder *b, const char *name, int dtype, int rank, const int64_t *dims, const void *data) {
+static inline int32_t build_value(builder *b, const char *name, int dtype, int rank, const int64_t *dims,
+                                  const void *data) {
     ln_value *v = &b->values[b->function.n_values];
     v->name = name;
     v->tensor.dtype = (uint8_t)dtype;
@@ -36,7 +37,8 @@ static inline int32_t build_value(builder *b, const char *name, int dtype, int r
     return b->function.n_values++;
 }
 
-#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]){__VA_ARGS__}
+#define DIMS(...)                                                                                                      \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) { __VA_ARGS__ }
 
 static inline int32_t build_input(builder *b, const char *name, int dtype, int rank, const int64_t *dims) {
     const int32_t v = build_value(b, name, dtype, rank, dims, NULL);
@@ -50,7 +52,8 @@ static inline void build_output(builder *b, int32_t value) {
     b->outputs[b->function.n_outputs++] = value;
 }
 
-static inline int32_t build_variable(builder *b, const char *name, int dtype, int rank, const int64_t *dims, const void *data) {
+static inline int32_t build_variable(builder *b, const char *name, int dtype, int rank, const int64_t *dims,
+                                     const void *data) {
     const int32_t v = build_value(b, name, dtype, rank, dims, NULL);
     b->values[v].variable = b->n_variables;
     ln_variable *variable = &b->variables[b->n_variables++];
@@ -62,7 +65,8 @@ static inline int32_t build_variable(builder *b, const char *name, int dtype, in
 }
 
 /* A node with one output of unknown shape; returns the output. inputs end with -2. */
-static inline int32_t build_node(builder *b, int op, const void *attributes, const char *name, int dtype, const int32_t *inputs) {
+static inline int32_t build_node(builder *b, int op, const void *attributes, const char *name, int dtype,
+                                 const int32_t *inputs) {
     ln_node *node = &b->nodes[b->function.n_nodes++];
     node->op = &ln_ops[op];
     node->attributes = attributes;
@@ -77,7 +81,7 @@ static inline int32_t build_node(builder *b, int op, const void *attributes, con
     return out;
 }
 
-#define NODE(b, op, attributes, name, dtype, ...) \
+#define NODE(b, op, attributes, name, dtype, ...)                                                                      \
     build_node((b), (op), (attributes), (name), (dtype), (const int32_t[]){__VA_ARGS__, -2})
 
 /* The model with one signature, "infer". NULL when out of memory. */

@@ -176,7 +176,7 @@ static void memory_is_shared(void) {
     opened o = open_all(&b, NULL, NULL);
     must(&o);
     const linnet_plan_info info = info_of(o.plan);
-    CHECK_INT(info.steps, 6); /* p, q, k, l, m, y */
+    CHECK_INT(info.steps, 6);                /* p, q, k, l, m, y */
     CHECK_INT(info.activations, 4 * 64 * 4); /* j; k, l, m and y are one buffer, the output itself */
     float *in = linnet_session_input(o.session, 0);
     for (int n = 0; n < 128; ++n) in[n] = (float)(n - 60);

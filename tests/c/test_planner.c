@@ -7,14 +7,14 @@
 
 static int failures;
 
-#define CHECK(condition, ...)                                       \
-    do {                                                            \
-        if (!(condition)) {                                         \
-            ++failures;                                             \
-            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);  \
-            printf(__VA_ARGS__);                                    \
-            printf("\n");                                           \
-        }                                                           \
+#define CHECK(condition, ...)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            ++failures;                                                                                                \
+            printf("%s:%d: %s: ", __FILE__, __LINE__, #condition);                                                     \
+            printf(__VA_ARGS__);                                                                                       \
+            printf("\n");                                                                                              \
+        }                                                                                                              \
     } while (0)
 
 static uint64_t state = 88172645463325252u;
@@ -53,9 +53,11 @@ static ln_memory_plan check(ln_lifetime *b, int n, const char *what) {
             if (b[i].first <= step && step <= b[i].last) alive += rounded(b[i].size);
         if (alive > bound) bound = alive;
     }
-    CHECK(plan.reached == top, "%s: %llu, really %llu", what, (unsigned long long)plan.reached, (unsigned long long)top);
+    CHECK(plan.reached == top, "%s: %llu, really %llu", what, (unsigned long long)plan.reached,
+          (unsigned long long)top);
     CHECK(plan.naive == naive, "%s", what);
-    CHECK(plan.lower_bound == bound, "%s: %llu, really %llu", what, (unsigned long long)plan.lower_bound, (unsigned long long)bound);
+    CHECK(plan.lower_bound == bound, "%s: %llu, really %llu", what, (unsigned long long)plan.lower_bound,
+          (unsigned long long)bound);
     CHECK(plan.reached >= plan.lower_bound && plan.reached <= plan.naive, "%s", what);
     return plan;
 }
@@ -70,7 +72,8 @@ int main(void) {
     CHECK(plan.reached == 2 * 1024, "%llu", (unsigned long long)plan.reached);
 
     /* A long-lived small buffer must not split the space of the big ones. */
-    ln_lifetime residual[] = {{64, 0, 9, 0}, {6400, 0, 1, 0}, {3200, 1, 2, 0}, {6400, 2, 3, 0}, {3200, 3, 4, 0}, {0, 0, 9, 0}};
+    ln_lifetime residual[] = {{64, 0, 9, 0},   {6400, 0, 1, 0}, {3200, 1, 2, 0},
+                              {6400, 2, 3, 0}, {3200, 3, 4, 0}, {0, 0, 9, 0}};
     plan = check(residual, 6, "residual");
     CHECK(plan.reached == plan.lower_bound, "%llu of %llu", (unsigned long long)plan.reached,
           (unsigned long long)plan.lower_bound);
@@ -81,7 +84,8 @@ int main(void) {
         const int n = 2 + (int)random_below(118);
         for (int i = 0; i < n; ++i) {
             const int first = (int)random_below(200);
-            random[i] = (ln_lifetime){.size = random_below(4) ? random_below(5000) : random_below(200000), .first = first,
+            random[i] = (ln_lifetime){.size = random_below(4) ? random_below(5000) : random_below(200000),
+                                      .first = first,
                                       .last = first + (int)random_below(random_below(5) ? 6 : 60)};
         }
         plan = check(random, n, "random");

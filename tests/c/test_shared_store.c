@@ -18,7 +18,8 @@ static linnet_model *counter(builder *b) {
     const int32_t step = build_value(b, "one", LINNET_F32, DIMS(1), one);
     build_output(b, NODE(b, LN_OP_ASSIGN, &unused, "new_a", LINNET_F32, a,
                          NODE(b, LN_OP_MAP, &build_add, "sum_a", LINNET_F32, a, step)));
-    NODE(b, LN_OP_ASSIGN, &unused, "new_b", LINNET_F32, c, NODE(b, LN_OP_MAP, &build_add, "sum_b", LINNET_F32, c, step));
+    NODE(b, LN_OP_ASSIGN, &unused, "new_b", LINNET_F32, c,
+         NODE(b, LN_OP_MAP, &build_add, "sum_b", LINNET_F32, c, step));
     return build_model(b, NULL);
 }
 
@@ -66,7 +67,8 @@ int main(void) {
     worker workers[2] = {{0}};
     reader watcher = {.store = store};
     pthread_t threads[3];
-    for (int i = 0; i < 2; ++i) CHECK_INT(linnet_session_create(plan, store, NULL, &workers[i].session, &error), LINNET_OK);
+    for (int i = 0; i < 2; ++i)
+        CHECK_INT(linnet_session_create(plan, store, NULL, &workers[i].session, &error), LINNET_OK);
     for (int i = 0; i < 2; ++i) CHECK_INT(pthread_create(&threads[i], NULL, count, &workers[i]), 0);
     CHECK_INT(pthread_create(&threads[2], NULL, watch, &watcher), 0);
     for (int i = 0; i < 3; ++i) pthread_join(threads[i], NULL);

@@ -20,7 +20,8 @@ static int supports(void *context, const linnet_step *step) {
     linnet_tensor_info a, b;
     if (linnet_step_input(step, 0, &a) != LINNET_OK || linnet_step_input(step, 1, &b) != LINNET_OK) return 0;
     int count = 0;
-    const int64_t *ta = linnet_step_integers(step, "transpose_a", &count), *tb = linnet_step_integers(step, "transpose_b", &count);
+    const int64_t *ta = linnet_step_integers(step, "transpose_a", &count),
+                  *tb = linnet_step_integers(step, "transpose_b", &count);
     return a.dtype == LINNET_F32 && b.dtype == LINNET_F32 && a.rank == 2 && b.rank == 2 && ta && tb && !*ta && !*tb;
 }
 
@@ -98,9 +99,18 @@ static int synchronise(void *context) {
 }
 
 static const linnet_device device = {
-    .struct_size = sizeof(linnet_device), .version = LINNET_EXT_VERSION, .name = "toy", .supports = supports,
-    .allocate = allocate, .release = release, .upload = upload, .download = download, .prepare = prepare,
-    .unprepare = unprepare, .run = run, .synchronise = synchronise,
+    .struct_size = sizeof(linnet_device),
+    .version = LINNET_EXT_VERSION,
+    .name = "toy",
+    .supports = supports,
+    .allocate = allocate,
+    .release = release,
+    .upload = upload,
+    .download = download,
+    .prepare = prepare,
+    .unprepare = unprepare,
+    .run = run,
+    .synchronise = synchronise,
 };
 
 EXPORT const linnet_device *linnet_extension_device(void);
