@@ -22,6 +22,7 @@ from linnet.graph import Function, Graph, Node, Quantization, Tensor, emit
 from linnet.quantization_table import Row, Table
 
 INTEGER_OPS = {"conv", "conv_transpose", "matmul"}
+SMALL = 4096  # elements: what is smaller gains nothing from being stored as integers
 FLOATS_KEPT = {"quantize", "dequantize", "range", "shape", "nonzero", "assign", "if", "while", "call"}
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
 _LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
@@ -192,18 +193,39 @@ class _Quantizer:
         for node in reversed(self.old.nodes):  # consumers first
             for tensor in self._integer_operands(node):
                 wanted[tensor] = self.modes[node]
-            if self.modes[node] in _LIMITS and self._passes_through(node):
-                kinds = {wanted.get(t) for t in node.outputs}
-                if kinds == {self.modes[node]}:
-                    self.passing.add(node)
-                    several = node.op == "copy" and node.attributes.get("kind") == "concat"
-                    moved = node.inputs if several else node.inputs[:1]
-                    for source in moved:
-                        assert source is not None
-                        wanted.setdefault(source, self.modes[node])
-                        for output in node.outputs:
-                            self._union(source, output)
+            if self.modes[node] not in _LIMITS:
+                continue
+            if all(t not in wanted for t in node.outputs) and self._worth_storing(node):
+                wanted[node.outputs[0]] = self.modes[node]
+            if self._passes_through(node) and {wanted.get(t) for t in node.outputs} == {self.modes[node]}:
+                self.passing.add(node)
+                several = node.op == "copy" and node.attributes.get("kind") == "concat"
+                moved = node.inputs if several else node.inputs[:1]
+                for source in moved:
+                    assert source is not None
+                    wanted.setdefault(source, self.modes[node])
+                    for output in node.outputs:
+                        self._union(source, output)
         return wanted
+
+    def _worth_storing(self, node: Node) -> bool:
+        """A large result that nobody needs as integers, but every reader can read so: a quarter of the memory traffic.
+
+        A lone map behind an integer op is its epilogue, and then nothing is stored at all.
+        """
+        y = node.outputs[0]
+        users = self.consumers.get(y, [])
+        shape = y.static_shape
+        if y.dtype != "f32" or y in self.fixed or y in self.outputs or not users or len(node.outputs) != 1:
+            return False
+        if shape is not None and int(np.prod(shape)) < SMALL:
+            return False
+        if any(u.op not in ("map", "reduce") or self.modes[u] not in _LIMITS or u.inputs[0] is None for u in users):
+            return False
+        if any(u.op == "reduce" and y is not u.inputs[0] for u in users):
+            return False
+        made_by_integers = node in self.integer_nodes and not (len(users) == 1 and users[0].op == "map")
+        return made_by_integers or node.op == "map" or self._passes_through(node)
 
     def _integer_operands(self, node: Node) -> list[Tensor]:
         """Float activations that the node reads as integers."""
@@ -278,6 +300,8 @@ class _Quantizer:
                 self._emit_map(node)
             elif node in self.passing:
                 self._emit_passing(node)
+            elif node.op == "reduce" and self.modes[node] in _LIMITS:
+                self._emit_reduce(node)
             else:
                 self._emit_float(node)
         for tensor in self.old.outputs:
@@ -429,6 +453,21 @@ class _Quantizer:
         self._keep(
             node, self._emit(node.op, inputs, node.attributes, node.outputs, [dtype] * len(node.outputs), node.name)
         )
+
+    def _emit_reduce(self, node: Node) -> None:
+        """Integers are read dequantized; the result is f32."""
+        inputs = [None if t is None else self._get(t, t.dtype) for t in node.inputs[1:]]
+        x = node.inputs[0]
+        assert x is not None
+        read = (
+            self._get(x, self.stored[x]) if x in self.stored and self._reads_quantized(node) else self._get(x, x.dtype)
+        )
+        dtypes = [t.dtype for t in node.outputs]
+        self._keep(node, self._emit("reduce", [read, *inputs], node.attributes, node.outputs, dtypes, node.name))
+
+    @staticmethod
+    def _reads_quantized(node: Node) -> bool:
+        return node.attributes.get("kind", "sum") not in ("argmax", "argmin")
 
     def _emit_float(self, node: Node) -> None:
         """f32, or f16 storage: every float operand that is data goes to f16."""
