@@ -49,7 +49,7 @@ test: ## everything: sets up, installs what is missing, runs all tests (at most 
 soak: ## long fuzzing and sweeps (an hour)
 	.ci/packages
 	$(MAKE) --no-print-directory $(VENV)/.test-stamp
-	LINNET_SOAK=1 $(BIN)/python -m pytest tests -q -m soak $(PYTEST)
+	$(BIN)/python -m pytest tests -q -m soak $(PYTEST)
 
 bench: $(VENV)/.test-stamp ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
 	$(BIN)/python -m tests.bench_peers --json build-bench.json

@@ -1,5 +1,5 @@
 """Damaged .lnt files: 20,000 random changes and truncations under AddressSanitizer and UBSan, opened, planned and run.
-No crash, no hang, no leak, no record without words. LINNET_SOAK=1 makes it a hundred times as many."""
+No crash, no hang, no leak, no record without words. `make soak` tries a hundred times as many."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ SEEDS = ("mlp", "conv_net", "conv_net_i8", "counter", "branch", "gather", "data_
 TOTAL = 20_000
 
 
-@pytest.fixture(scope="module")
-def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """tests/fuzz/fuzz_model.c on the sanitized library."""
-    out = tmp_path_factory.mktemp("fuzz") / "fuzz_model"
+def _driver(name: str, folder: Path) -> Path:
+    """tests/fuzz/NAME.c on the sanitized library."""
     library = build("address", "linnet_static") / "liblinnet.a"
     run(["cc", "-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{ROOT}/runtime_c",
-         f"-I{ROOT}/runtime_c/include", str(ROOT / "tests" / "fuzz" / "fuzz_model.c"), str(library), "-lm", "-lpthread",
-         "-o", str(out)])  # fmt: skip
-    return out
+         f"-I{ROOT}/runtime_c/include", str(ROOT / "tests" / "fuzz" / f"{name}.c"), str(library), "-lm", "-lpthread",
+         "-o", str(folder / name)])  # fmt: skip
+    return folder / name
+
+
+@pytest.fixture(scope="module")
+def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _driver("fuzz_model", tmp_path_factory.mktemp("fuzz"))
 
 
 def _fuzz(fuzzer: Path, name: str, count: int, seed: int, folder: Path) -> dict[str, int]:
@@ -63,6 +66,24 @@ def test_damaged_files(name: str, fuzzer: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(2, 22))
 @pytest.mark.parametrize("name", SEEDS)
 def test_damaged_files_at_length(name: str, seed: int, fuzzer: Path, tmp_path: Path) -> None:
-    if not os.environ.get("LINNET_SOAK"):
-        pytest.skip("long: run with `make soak`")
     _fuzz(fuzzer, name, 5 * TOTAL // len(SEEDS), seed, tmp_path)
+
+
+def _random_nodes(folder: Path, seeds: range) -> None:
+    driver = _driver("fuzz_op", folder)
+    for seed in seeds:
+        done = subprocess.run(
+            [str(driver), "10000", str(seed)], env={**os.environ, **SANITIZED}, capture_output=True, text=True, check=False,
+            timeout=3600, errors="replace",
+        )  # fmt: skip
+        assert done.returncode == 0, f"fuzz_op 10000 {seed}:\n{(done.stdout + done.stderr)[-4000:]}"
+
+
+def test_random_nodes(tmp_path: Path) -> None:
+    """Random attributes, dtypes and shapes of every op through its shape rule and reference kernel."""
+    _random_nodes(tmp_path, range(1, 3))
+
+
+@pytest.mark.soak
+def test_random_nodes_at_length(tmp_path: Path) -> None:
+    _random_nodes(tmp_path, range(3, 300))
