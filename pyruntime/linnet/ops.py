@@ -25,6 +25,7 @@ from linnet._generated.builders import (
     pool,
     quantize,
     range_,
+    recurrent,
     reduce,
     resize,
     scatter,
@@ -134,6 +135,6 @@ def quantized(x: Tensor, dtype: str, quantization: Quantization, *, name: str = 
 __all__ = [
     "add", "assign", "batch_norm", "call", "cast", "clip", "concat", "conv", "conv_transpose", "copy", "cumsum", "dequantize",
     "divide", "gather", "gelu", "group_norm", "if_", "layer_norm", "map_", "matmul", "mean", "multiply", "nonzero", "pool",
-    "quantize", "quantized", "range_", "reduce", "relu", "reshape", "resize", "scale", "scatter", "shape", "sigmoid", "silu",
-    "softmax", "subtract", "tanh", "top_k", "transpose", "where", "while_",
+    "quantize", "quantized", "range_", "recurrent", "reduce", "relu", "reshape", "resize", "scale", "scatter", "shape", "sigmoid",
+    "silu", "softmax", "subtract", "tanh", "top_k", "transpose", "where", "while_",
 ]  # fmt: skip

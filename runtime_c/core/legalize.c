@@ -27,7 +27,8 @@ static bool computes(const ln_op *op) {
     case LN_OP_GROUP_NORM:
     case LN_OP_RESIZE:
     case LN_OP_REDUCE:
-    case LN_OP_CUMSUM: return true;
+    case LN_OP_CUMSUM:
+    case LN_OP_RECURRENT: return true;
     default: return false;
     }
 }

@@ -177,6 +177,17 @@ static const ln_attribute call_attributes[] = {
     {"callee", LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_call_attributes, callee), -1, 0.0},
 };
 
+static const ln_attribute recurrent_attributes[] = {
+    {"kind", LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_recurrent_attributes, kind), 0, 0.0},
+    {"direction", LN_ATTRIBUTE_ENUM, 1, 3, offsetof(ln_recurrent_attributes, direction), 0, 0.0},
+    {"activations", LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_recurrent_attributes, activations), 0, 0.0},
+    {"alpha", LN_ATTRIBUTE_FLOATS, 3, 0, offsetof(ln_recurrent_attributes, alpha), 0, 0.0},
+    {"beta", LN_ATTRIBUTE_FLOATS, 4, 0, offsetof(ln_recurrent_attributes, beta), 0, 0.0},
+    {"clip", LN_ATTRIBUTE_FLOAT, 5, 0, offsetof(ln_recurrent_attributes, clip), 0, 0.0},
+    {"input_forget", LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_recurrent_attributes, input_forget), 0, 0.0},
+    {"linear_before_reset", LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_recurrent_attributes, linear_before_reset), 0, 0.0},
+};
+
 const ln_op ln_ops[LN_OP_LIMIT] = {
     [LN_OP_MAP] = {"map", LN_OP_MAP, 0, -1, 1, -1, LN_OP_IN_PLACE, LN_PREFER_ANY, 0x3ffeu,
         map_attributes, 5, sizeof(ln_map_attributes), ln_infer_map},
@@ -230,6 +241,8 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
         while_attributes, 2, sizeof(ln_while_attributes), ln_infer_while},
     [LN_OP_CALL] = {"call", LN_OP_CALL, 0, -1, 1, -1, 0, LN_PREFER_DENSE, 0x2u,
         call_attributes, 1, sizeof(ln_call_attributes), ln_infer_call},
+    [LN_OP_RECURRENT] = {"recurrent", LN_OP_RECURRENT, 2, 7, 1, 3, 0, LN_PREFER_DENSE, 0x1eu,
+        recurrent_attributes, 8, sizeof(ln_recurrent_attributes), ln_infer_recurrent},
 };
 
 const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {

@@ -32,7 +32,8 @@ enum ln_op_id {
     LN_OP_IF = 24,
     LN_OP_WHILE = 25,
     LN_OP_CALL = 26,
-    LN_OP_LIMIT = 27
+    LN_OP_RECURRENT = 27,
+    LN_OP_LIMIT = 28
 };
 
 typedef struct ln_map_attributes {
@@ -343,6 +344,29 @@ typedef struct ln_call_attributes {
     int64_t callee;
 } ln_call_attributes;
 
+enum ln_recurrent_kind {
+    LN_RECURRENT_KIND_RNN = 0,
+    LN_RECURRENT_KIND_GRU = 1,
+    LN_RECURRENT_KIND_LSTM = 2,
+};
+
+enum ln_recurrent_direction {
+    LN_RECURRENT_DIRECTION_FORWARD = 0,
+    LN_RECURRENT_DIRECTION_REVERSE = 1,
+    LN_RECURRENT_DIRECTION_BIDIRECTIONAL = 2,
+};
+
+typedef struct ln_recurrent_attributes {
+    int64_t kind;
+    int64_t direction;
+    ln_ints activations;
+    ln_floats alpha;
+    ln_floats beta;
+    double clip;
+    int64_t input_forget;
+    int64_t linear_before_reset;
+} ln_recurrent_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -439,5 +463,6 @@ linnet_status ln_infer_cumsum(const ln_infer *infer);
 linnet_status ln_infer_if(const ln_infer *infer);
 linnet_status ln_infer_while(const ln_infer *infer);
 linnet_status ln_infer_call(const ln_infer *infer);
+linnet_status ln_infer_recurrent(const ln_infer *infer);
 
 #endif

@@ -21,6 +21,7 @@
 #include "simd/depthwise.inc.c"
 #include "simd/pool.inc.c"
 #include "simd/softmax.inc.c"
+#include "simd/recurrent.inc.c"
 
 #include "simd/norm.inc.c"
 #include "simd/resize.inc.c"

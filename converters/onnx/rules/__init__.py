@@ -7,7 +7,7 @@ import importlib
 
 FAMILIES = (
     "activation", "arithmetic", "control", "convolution", "einsum", "generate", "indexing", "linear", "logic", "movement",
-    "normalization", "pooling", "quantization", "reduction", "resizing", "sampling", "spectral",
+    "normalization", "pooling", "quantization", "recurrent", "reduction", "resizing", "sampling", "spectral",
 )  # fmt: skip
 
 

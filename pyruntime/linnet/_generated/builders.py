@@ -439,3 +439,29 @@ def call(
     """Calls a function with the node's inputs; its outputs are the node's."""
     result = emit("call", [*x], {"callee": callee}, outputs, name, function)
     return result
+
+
+def recurrent(
+    p: Tensor,
+    weights: Tensor,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    lengths: Tensor | None = None,
+    peepholes: Tensor | None = None,
+    bias: Tensor | None = None,
+    *,
+    kind: str = 'rnn',
+    direction: str = 'forward',
+    activations: Sequence[int] = (),
+    alpha: Sequence[float] = (),
+    beta: Sequence[float] = (),
+    clip: float = 0.0,
+    input_forget: bool = False,
+    linear_before_reset: bool = False,
+    outputs: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> list[Tensor]:
+    """RNN, GRU and LSTM over whole sequences, as ONNX defines them. The products with the input are made before, by one matmul for all steps and both directions: p [time, batch, directions * gates * hidden], biases included, gates in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state, initial_h and initial_c are [directions, batch, hidden] (absent: zeros), lengths i32 [batch] (absent: time), peepholes [directions, 3 * hidden] for input, output, forget; bias [directions, hidden] is that of the hidden gate's product with the state in a gru with linear_before_reset. y [time, directions, batch, hidden] is 0 past a row's length, y_h and y_c [directions, batch, hidden] are the states after the last step."""
+    result = emit("recurrent", [p, weights, initial_h, initial_c, lengths, peepholes, bias], {"kind": kind, "direction": direction, "activations": activations, "alpha": alpha, "beta": beta, "clip": clip, "input_forget": input_forget, "linear_before_reset": linear_before_reset}, outputs, name, function)
+    return result

@@ -396,6 +396,25 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'callee': (0, 'function', None, None),
         },
     },
+    'recurrent': {
+        'id': 27,
+        'inputs': [{'name': 'p'}, {'name': 'weights'}, {'name': 'initial_h', 'optional': True}, {'name': 'initial_c', 'optional': True}, {'name': 'lengths', 'optional': True}, {'name': 'peepholes', 'optional': True}, {'name': 'bias', 'optional': True}],
+        'outputs': [{'name': 'y'}, {'name': 'y_h', 'optional': True}, {'name': 'y_c', 'optional': True}],
+        'dtypes': ['f32', 'f64', 'f16', 'bf16'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'layout': 'dense',
+        'gradient': 'recurrent in the other direction over the saved gates; weights: one matmul over all steps',
+        'attributes': {
+            'kind': (0, 'enum', 'rnn', {'rnn': 0, 'gru': 1, 'lstm': 2}),
+            'direction': (1, 'enum', 'forward', {'forward': 0, 'reverse': 1, 'bidirectional': 2}),
+            'activations': (2, 'ints', (), None),
+            'alpha': (3, 'floats', (), None),
+            'beta': (4, 'floats', (), None),
+            'clip': (5, 'float', 0.0, None),
+            'input_forget': (6, 'bool', False, None),
+            'linear_before_reset': (7, 'bool', False, None),
+        },
+    },
 }
 
 # opcode: (id, arity, types)

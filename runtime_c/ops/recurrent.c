@@ -1,0 +1,197 @@
+/* recurrent.c - shape rule and scalar reference of `recurrent` (RNN, GRU, LSTM), in double for every type.
+ * The fast kernels are in simd/recurrent.inc.c; both compile ops/recurrent_steps.inc. */
+#include "ops/recurrent.h"
+
+#include <math.h>
+#include <string.h>
+
+static const int gates_of[] = {1, 3, 4}, activations_per[] = {1, 2, 3};
+
+static linnet_status wrong_shape(const ln_infer *infer, const char *what, const int64_t *want, int rank,
+                                 const ln_tensor *got) {
+    char expected[96], text[96];
+    ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "recurrent: %s has a shape that does not fit the others", what);
+    ln_expected(infer->error, "%s", ln_shape_text(want, rank, expected, sizeof expected));
+    return ln_got(infer->error, "%s", ln_shape_text(got->dims, got->rank, text, sizeof text));
+}
+
+/* Operand i against a shape with unknowns (-1). */
+static linnet_status check(const ln_infer *infer, int i, const char *what, int rank, int64_t d0, int64_t d1, int64_t d2) {
+    const ln_tensor *t = &infer->inputs[i];
+    const int64_t want[] = {d0, d1, d2};
+    if (i >= infer->n_inputs || t->dtype == LINNET_NONE) return LINNET_OK;
+    const bool lengths = i == LN_RECURRENT_LENGTHS;
+    if (lengths ? t->dtype != LINNET_I32 && t->dtype != LINNET_I64 : t->dtype != infer->inputs[0].dtype) {
+        ln_fail(infer->error, LINNET_WRONG_DTYPE, "recurrent: %s has another element type than it must", what);
+        ln_expected(infer->error, "%s", linnet_dtype_name(lengths ? LINNET_I32 : infer->inputs[0].dtype));
+        return ln_got(infer->error, "%s", linnet_dtype_name(t->dtype));
+    }
+    if (t->rank < 0) return LINNET_OK;
+    bool fits = t->rank == rank;
+    for (int d = 0; fits && d < rank; d++) fits = want[d] < 0 || t->dims[d] < 0 || t->dims[d] == want[d];
+    return fits ? LINNET_OK : wrong_shape(infer, what, want, rank, t);
+}
+
+static linnet_status check_attributes(const ln_infer *infer, int64_t directions) {
+    const ln_recurrent_attributes *a = infer->attributes;
+    const int64_t count = directions * activations_per[a->kind];
+    bool good = a->clip >= 0 && (a->activations.n == 0 || a->activations.n == count);
+    good = good && (a->alpha.n == 0 || a->alpha.n == a->activations.n) &&
+           (a->beta.n == 0 || a->beta.n == a->activations.n);
+    for (int64_t i = 0; good && i < a->activations.n; i++)
+        good = a->activations.v[i] >= 0 && a->activations.v[i] < LN_ACTIVATION_COUNT;
+    if (good) return LINNET_OK;
+    ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "recurrent: activations, alpha, beta or clip are not as they must be");
+    ln_expected(infer->error, "%lld activations from 0 to %d, as many alpha and beta, clip at least 0",
+                (long long)count, LN_ACTIVATION_COUNT - 1);
+    return ln_got(infer->error, "%lld, %lld and %lld, clip %g", (long long)a->activations.n, (long long)a->alpha.n,
+                  (long long)a->beta.n, a->clip);
+}
+
+linnet_status ln_infer_recurrent(const ln_infer *infer) {
+    const ln_recurrent_attributes *a = infer->attributes;
+    const ln_tensor *p = &infer->inputs[0], *w = &infer->inputs[1];
+    const int64_t directions = a->direction == LN_RECURRENT_DIRECTION_BIDIRECTIONAL ? 2 : 1;
+    linnet_status status = check_attributes(infer, directions);
+    if (status != LINNET_OK) return status;
+    int64_t time = p->rank == 3 ? p->dims[0] : -1, batch = p->rank == 3 ? p->dims[1] : -1;
+    int64_t hidden = w->rank == 3 ? w->dims[2] : -1;
+    const int64_t gates = gates_of[a->kind];
+    if (hidden < 0 && p->rank == 3 && p->dims[2] >= 0) hidden = p->dims[2] / (directions * gates);
+    if (hidden > (int64_t)(LN_MOST_BYTES / 64)) return ln_fail(infer->error, LINNET_TOO_LARGE, "recurrent: too many hidden units");
+    const int64_t width = hidden < 0 ? -1 : hidden * gates;
+    const struct {
+        const char *name;
+        int rank;
+        int64_t dims[3];
+    } operands[] = {{"p", 3, {time, batch, width < 0 ? -1 : width * directions}},
+                    {"weights", 3, {directions, width, hidden}},
+                    {"initial_h", 3, {directions, batch, hidden}},
+                    {"initial_c", 3, {directions, batch, hidden}},
+                    {"lengths", 1, {batch, 0, 0}},
+                    {"peepholes", 2, {directions, hidden < 0 ? -1 : 3 * hidden, 0}},
+                    {"bias", 2, {directions, hidden, 0}}};
+    for (int i = 0; i < infer->n_inputs && i < 7; i++) {
+        const int64_t *d = operands[i].dims;
+        if ((status = check(infer, i, operands[i].name, operands[i].rank, d[0], d[1], d[2])) != LINNET_OK) return status;
+    }
+    for (int o = 0; o < infer->n_outputs; o++) {
+        ln_tensor *y = &infer->outputs[o];
+        const int64_t dims[] = {time, directions, batch, hidden};
+        y->dtype = p->dtype;
+        y->rank = (int8_t)(o == 0 ? 4 : 3);
+        memcpy(y->dims, dims + (o > 0), (size_t)y->rank * sizeof *dims);
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_recurrent_configure(ln_call *call, int64_t pad_to, size_t element) {
+    const ln_tensor *p = &call->inputs[0];
+    ln_recurrent *plan = call->state = ln_call_state(call, sizeof *plan);
+    if (plan == NULL) return LINNET_OUT_OF_MEMORY;
+    plan->time = p->dims[0];
+    plan->batch = p->dims[1];
+    plan->directions = call->inputs[1].dims[0];
+    plan->hidden = call->inputs[1].dims[2];
+    plan->gates = gates_of[((const ln_recurrent_attributes *)call->attributes)->kind];
+    plan->padded = (int64_t)ln_round_up((size_t)plan->hidden, (size_t)pad_to);
+    call->work[0] = plan->directions * plan->batch;
+    call->scratch_thread = (size_t)(LN_RECURRENT_LINES * plan->padded) * element;
+    call->flops = (uint64_t)(2 * plan->time * call->work[0] * plan->gates) * (uint64_t)(plan->hidden * plan->hidden);
+    return LINNET_OK;
+}
+
+ln_recurrent_activation ln_recurrent_activation_of(const ln_recurrent_attributes *a, int64_t direction, int index) {
+    const int per = activations_per[a->kind];
+    ln_recurrent_activation f = {a->kind != LN_RECURRENT_KIND_RNN && index == 0 ? LN_ACTIVATION_SIGMOID
+                                                                                : LN_ACTIVATION_TANH,
+                                 0, 0};
+    if (index >= per || a->activations.n == 0) return f;
+    const int64_t at = direction * per + index;
+    f.kind = (int)a->activations.v[at];
+    if (a->alpha.n > 0) f.alpha = a->alpha.v[at];
+    if (a->beta.n > 0) f.beta = a->beta.v[at];
+    return f;
+}
+
+double ln_recurrent_activate(const ln_recurrent_activation *f, double x) {
+    switch (f->kind) {
+    case LN_ACTIVATION_SIGMOID: return 1 / (1 + exp(-x));
+    case LN_ACTIVATION_TANH: return tanh(x);
+    case LN_ACTIVATION_RELU: return x > 0 ? x : 0;
+    case LN_ACTIVATION_AFFINE: return f->alpha * x + f->beta;
+    case LN_ACTIVATION_LEAKY_RELU: return x >= 0 ? x : f->alpha * x;
+    case LN_ACTIVATION_THRESHOLDED_RELU: return x >= f->alpha ? x : 0;
+    case LN_ACTIVATION_SCALED_TANH: return f->alpha * tanh(f->beta * x);
+    case LN_ACTIVATION_HARD_SIGMOID: return fmin(fmax(f->alpha * x + f->beta, 0), 1);
+    case LN_ACTIVATION_ELU: return x >= 0 ? x : f->alpha * expm1(x);
+    case LN_ACTIVATION_SOFTSIGN: return x / (1 + fabs(x));
+    default: return x > 30 ? x : log1p(exp(x)); /* softplus */
+    }
+}
+
+#define REAL double
+#define LN_NEVER_INLINE
+
+typedef struct cell {
+    const ln_recurrent_attributes *attributes;
+    int64_t hidden, padded;
+    ln_recurrent_activation activations[3];
+    double clip;
+    const double *peepholes, *bias;
+    const ln_tensor *t;
+    const void *weights;
+    int64_t at;
+} cell;
+
+static void bind_weights(cell *s, const ln_call *call, const ln_buffers *b, int64_t direction) {
+    s->t = &call->inputs[LN_RECURRENT_WEIGHTS];
+    s->weights = b->inputs[LN_RECURRENT_WEIGHTS];
+    s->at = direction * s->t->strides[0];
+}
+
+static void fetch(const ln_tensor *t, const void *data, int64_t at, int64_t n, double *out) {
+    const int64_t step = t->strides[t->rank - 1];
+    for (int64_t i = 0; i < n; i++) out[i] = ln_load_f64(data, t->dtype, at + i * step);
+}
+
+static void put(const ln_tensor *t, void *data, int64_t at, int64_t n, const double *x) {
+    const int64_t step = t->strides[t->rank - 1];
+    for (int64_t i = 0; i < n; i++) ln_store_f64(data, t->dtype, at + i * step, x[i]);
+}
+
+static void multiply(const cell *s, int64_t first, int64_t n, const double *x, double *y) {
+    const ln_tensor *t = s->t;
+    for (int64_t gate = 0; gate < n; gate++)
+        for (int64_t i = 0; i < s->hidden; i++) {
+            const int64_t row = s->at + ((first + gate) * s->hidden + i) * t->strides[1];
+            for (int64_t k = 0; k < s->hidden; k++)
+                y[gate * s->padded + i] += x[k] * ln_load_f64(s->weights, t->dtype, row + k * t->strides[2]);
+        }
+}
+
+static void activate(const ln_recurrent_activation *f, double clip, double *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        x[i] = ln_recurrent_activate(f, clip > 0 ? fmin(fmax(x[i], -clip), clip) : x[i]);
+}
+
+#include "ops/recurrent_steps.inc"
+
+static bool supports(const ln_call *call) {
+    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype);
+}
+
+static linnet_status configure(ln_call *call) { return ln_recurrent_configure(call, 1, sizeof(double)); }
+
+static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
+    (void)phase;
+    return run_rows(call, b, begin, end, thread);
+}
+
+const ln_kernel ln_reference_recurrent = {.name = "recurrent_reference",
+                                          .op = LN_OP_RECURRENT,
+                                          .isa = LN_ISA_SCALAR,
+                                          .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+                                          .supports = supports,
+                                          .configure = configure,
+                                          .run = run};
