@@ -3,7 +3,7 @@ A node that fails gives placeholders of the right shape, as far as ONNX's own in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -33,6 +33,24 @@ class Scope:
 
     def opset(self, domain: str) -> int:
         return self.opsets.get("" if domain in MAIN else domain, 0)
+
+
+class Body(Scope):
+    """The scope of a branch or loop body that becomes a function: what it takes from outside becomes an input of it."""
+
+    def __init__(self, parent: Scope, outer: Function, function: Function) -> None:
+        super().__init__(parent.opsets, parent)
+        self.outer, self.function = outer, function
+        self.captured: dict[Tensor, Tensor] = {}  # tensor outside: input inside
+
+    def capture(self, tensor: Tensor) -> Tensor:
+        """The tensor inside that stands for one outside; constants are shared."""
+        if tensor.data is not None:
+            return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
+        if tensor not in self.captured:
+            inside = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
+            self.captured[tensor] = inside
+        return self.captured[tensor]
 
 
 def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -84,6 +102,19 @@ class Importer:
                 data, dtype = array_from(at.initializers[name], self.folder)
                 at.values[name] = self.function.constant(data, name=name, dtype=dtype)
                 return at.values[name]
+            if isinstance(at, Body) and at.parent is not None:
+                inner, self.function = self.function, at.outer
+                try:
+                    found = self.resolve(at.parent, name)
+                finally:
+                    self.function = inner
+                if found is not None:
+                    outside, found = found, at.capture(found)
+                    if id(outside) in self.tainted:
+                        self.tainted.add(id(found))
+                        self.keep.append(found)
+                at.values[name] = found
+                return found
             at = at.parent
         raise KeyError(name)
 
@@ -320,6 +351,60 @@ class Importer:
         inner.initializers = {t.name: t for t in graph.initializer}
         self.run(graph.node, inner)
         return [self.resolve(inner, output.name) for output in graph.output]
+
+    def body(self, graph: onnx.GraphProto, scope: Scope) -> Body:
+        """A branch as a function without inputs but what it captures; its outputs are still to be given."""
+        return self.loop_body(graph, scope, None, None)
+
+    def loop_body(
+        self,
+        graph: onnx.GraphProto,
+        scope: Scope,
+        carried: Sequence[tuple[str, tuple[Dim, ...] | None]] | None,
+        begin: Callable[[Body, Tensor, Tensor], None] | None,
+    ) -> Body:
+        """A subgraph as a function of (iteration, condition, carried...), and of what it captures.
+
+        carried: dtypes and shapes. begin(body, iteration, condition): gives the subgraph's inputs their values.
+        """
+        function = self.graph.function(graph.name or "body")
+        body = Body(scope, self.function, function)
+        body.initializers = {t.name: t for t in graph.initializer}
+        function.source = self.function.source
+        outer, self.function, depth, self.depth = self.function, function, self.depth, 0
+        try:
+            if carried is not None and begin is not None:
+                iteration = function.placeholder("iteration", "i64", ())
+                condition = function.placeholder("condition", "bool", ())
+                for index, (dtype, shape) in enumerate(carried):
+                    function.placeholder(f"carried_{index}", dtype, shape)
+                begin(body, iteration, condition)
+            self.run(graph.node, body)
+        finally:
+            self.function, self.depth = outer, depth
+        return body
+
+    def emitted(self, op: str, *inputs: Tensor, **attributes: Any) -> Tensor:
+        """A node of the function that is being made, which may be a body's."""
+        from linnet.graph import emit
+
+        return emit(op, list(inputs), attributes, 1, function=self.function)[0]
+
+    def inside(self, body: Body, work: Callable[[], Any]) -> Any:
+        """What `work` gives with the body's function as the one that nodes are emitted to."""
+        outer, self.function = self.function, body.function
+        try:
+            return work()
+        finally:
+            self.function = outer
+
+    def give(self, body: Body, tensor: Tensor | None) -> None:
+        """Makes a tensor of the body an output of its function, through a copy where it is an input or given twice."""
+        if tensor is None:
+            raise Unsupported("a body gives an empty optional value", "give tensors")
+        if tensor.node is None or tensor in body.function.outputs:
+            tensor = self.inside(body, lambda: self.emitted("copy", tensor, kind="identity"))
+        body.function.outputs.append(tensor)
 
     # -- the whole model
 

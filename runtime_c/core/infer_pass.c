@@ -11,7 +11,7 @@ enum {
 
 /* First operand whose value (not only shape) may decide about shapes. */
 static int first_deciding(const ln_op *op) {
-    return op->id == LN_OP_RANGE || op->id == LN_OP_IF || op->id == LN_OP_WHILE ? 0 : 1;
+    return op->id == LN_OP_RANGE || op->id == LN_OP_IF ? 0 : 1;
 }
 
 static linnet_status wait_for_values(ln_work *w, ln_work_node *node) {
@@ -127,11 +127,7 @@ linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
             w, ln_load_i64(condition->tensor.data, condition->tensor.dtype, 0) ? a->then_function : a->else_function,
             node, 1);
     }
-    if (op->id == LN_OP_WHILE) {
-        ln_fail(w->error, LINNET_UNSUPPORTED, "the op while is not executed yet");
-        ln_at_node(w->error, node->index, node->name);
-        return ln_hint(w->error, "unroll the loop when converting");
-    }
+    if (op->id == LN_OP_WHILE) return ln_unroll(w, node);
     for (int i = 0; i < node->n_inputs; ++i)
         if (node->inputs[i] >= 0 && !ln_value_at(w, node->inputs[i])->known) return ln_work_append(w, node);
     if (ln_is_assign(node) && ln_value_at(w, node->inputs[0])->variable < 0) {

@@ -81,6 +81,32 @@ static int threads_for(const ln_call *call, int phase) {
     return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
 }
 
+static bool same_tensors(const ln_tensor *a, const ln_tensor *b, int n) {
+    for (int i = 0; i < n; ++i) {
+        if (a[i].dtype != b[i].dtype || a[i].rank != b[i].rank || a[i].data != b[i].data || a[i].quant != b[i].quant)
+            return false;
+        const size_t bytes = a[i].rank > 0 ? (size_t)a[i].rank * sizeof *a[i].dims : 0;
+        if (memcmp(a[i].dims, b[i].dims, bytes) != 0 || memcmp(a[i].strides, b[i].strides, bytes) != 0) return false;
+    }
+    return true;
+}
+
+/* An earlier step of the same node, of another iteration of its loop, that packs the same; NULL: none. */
+static const ln_step *packs_same(const ln_program *program, const ln_step *step) {
+    const ln_call *call = &step->call;
+    for (int32_t i = program->n_steps - 1; i >= 0; --i) {
+        const ln_step *other = &program->steps[i];
+        const ln_call *c = &other->call;
+        if (other->kernel == step->kernel && other->kind == LN_STEP_KERNEL && c->attributes == call->attributes &&
+            c->packed_bytes == call->packed_bytes && c->n_inputs == call->n_inputs && c->n_extra == call->n_extra &&
+            (c->epilogue == NULL) == (call->epilogue == NULL) &&
+            same_tensors(c->inputs, call->inputs, c->n_inputs + c->n_extra) &&
+            same_tensors(c->outputs, call->outputs, c->n_outputs))
+            return other;
+    }
+    return NULL;
+}
+
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
     ln_call *call = &step->call;
     step->kernel = ln_lower_kernel(w, call);
@@ -99,8 +125,9 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         step->threads[phase] = threads_for(call, phase);
         if (step->threads[phase] > 1) program->parallel = true;
     }
-    step->packed_offset = program->packed_bytes;
-    program->packed_bytes += ln_round_up(call->packed_bytes, LN_ALIGNMENT);
+    const ln_step *like = call->packed_bytes > 0 ? packs_same(program, step) : NULL;
+    step->packed_offset = like != NULL ? like->packed_offset : program->packed_bytes;
+    if (like == NULL) program->packed_bytes += ln_round_up(call->packed_bytes, LN_ALIGNMENT);
     if (call->scratch_bytes > program->scratch_shared)
         program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
     if (call->scratch_thread > program->scratch_thread)

@@ -30,10 +30,13 @@ linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
         ln_expected(error, "%llu bytes", (unsigned long long)program->packed_bytes);
         return LINNET_OUT_OF_MEMORY;
     }
+    uint64_t filled = 0; /* steps that share what an earlier one packed have a lower offset */
     for (int32_t i = 0; i < program->n_steps; ++i) {
         const ln_step *step = &program->steps[i];
-        if (step->kind == LN_STEP_KERNEL && step->kernel->pack != NULL && step->call.packed_bytes > 0)
-            step->kernel->pack(&step->call, (char *)program->packed + step->packed_offset);
+        if (step->kind != LN_STEP_KERNEL || step->kernel->pack == NULL || step->call.packed_bytes == 0) continue;
+        if (step->packed_offset < filled) continue;
+        step->kernel->pack(&step->call, (char *)program->packed + step->packed_offset);
+        filled = step->packed_offset + step->call.packed_bytes;
     }
     return LINNET_OK;
 }
@@ -169,8 +172,11 @@ static bool blob_needed(const ln_work *w, const ln_program *program, const ln_bl
     for (int d = 0; d <= program->n_devices; ++d)
         for (int32_t i = 0; i < program->devices[d].n_residents; ++i)
             if (inside(blob, program->devices[d].residents[i].host)) return true;
-    for (int32_t i = 0; program->rest != NULL && i < w->values.count; ++i)
-        if (ln_value_at(w, i)->exported && inside(blob, ln_value_at(w, i)->host)) return true;
+    /* What waits may read the value, or have its shape decided by it. */
+    for (int32_t i = 0; program->rest != NULL && i < w->values.count; ++i) {
+        const ln_work_value *v = ln_value_at(w, i);
+        if (v->exported && (inside(blob, v->host) || inside(blob, v->tensor.data))) return true;
+    }
     return false;
 }
 
