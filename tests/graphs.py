@@ -115,6 +115,36 @@ def branch() -> Graph:
     return _finish(graph, main, y)
 
 
+def loop() -> Graph:
+    """x f32 [3]: x is added until the sum is above 2, at most 9 times -> y f32 [k,3], the sums on the way. Inputs are > 0."""
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (3,))
+    body = graph.function("body")
+    body.placeholder("i", "i64", ())
+    body.placeholder("go", "bool", ())
+    total, step = body.placeholder("total", "f32", (3,)), body.placeholder("step", "f32", (3,))
+    after = pointwise("add", pointwise("mul", total, 1.0), step)
+    norm = emit("reduce", [after], {"kind": "sum", "axes": [0], "keep_dims": False})[0]
+    body.outputs += [pointwise("lt", norm, 2.0, dtype="bool"), after, pointwise("mul", after, 1.0)]
+    trips = main.constant(np.array(9, np.int64), "trips")
+    go = main.constant(np.array(True), "go")
+    y = emit("while", [trips, go, x, x], {"body_function": body, "carried": 1}, 2, name="y")[1]
+    return _finish(graph, main, y)
+
+
+def recurrent() -> Graph:
+    """x f32 [5,2,4] (time, batch) through a matmul and a bidirectional gru of 6 units -> y f32 [5,2,2,6]."""
+    graph = Graph()
+    main = graph.function()
+    rng = np.random.default_rng(7)
+    x = main.placeholder("x", "f32", (5, 2, 4))
+    gates = emit("matmul", [x, main.constant(_weights(rng, 4, 36), "w")], {})[0]
+    weights = main.constant(_weights(rng, 2, 18, 6), "r")
+    y = emit("recurrent", [gates, weights], {"kind": "gru", "direction": "bidirectional"}, name="y")[0]
+    return _finish(graph, main, y)
+
+
 def gather() -> Graph:
     """indices i64 [3] into a table f32 [5,4] -> y f32 [3,4]."""
     graph = Graph()
@@ -165,6 +195,8 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "conv_net_f16": lambda: quantized("f16"),
     "counter": counter,
     "branch": branch,
+    "loop": loop,
+    "recurrent": recurrent,
     "gather": gather,
     "data_dependent": data_dependent,
     "dynamic": dynamic,
@@ -187,8 +219,11 @@ def feeds(name: str) -> Feeds:
         "mlp": (4, 8),
         "counter": (4,),
         "branch": (6,),
+        "loop": (3,),
+        "recurrent": (5, 2, 4),
         "data_dependent": (2, 6),
         "dynamic": (5, 3),
         "one_op": (4,),
     }.get(name, (1, 3, 16, 16))
-    return {"x": rng.standard_normal(shape).astype(np.float32)}
+    x = rng.standard_normal(shape).astype(np.float32)
+    return {"x": np.abs(x) * 0.1 if name == "loop" else x}

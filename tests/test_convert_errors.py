@@ -177,9 +177,10 @@ def test_output_that_nothing_makes() -> None:
     assert found.node == "z"
 
 
-def test_data_dependent_branch_is_unsupported() -> None:
-    branch = helper.make_graph([helper.make_node("Neg", ["x"], ["b"])], "b", [], [onnx.ValueInfoProto(name="b")])
-    node = helper.make_node("If", ["c"], ["y"], name="n", then_branch=branch, else_branch=branch)
+def test_branches_that_give_different_types() -> None:
+    makers = helper.make_node("Neg", ["x"], ["b"]), helper.make_node("Cast", ["x"], ["b"], to=TensorProto.INT64)
+    branches = [helper.make_graph([maker], "b", [], [onnx.ValueInfoProto(name="b")]) for maker in makers]
+    node = helper.make_node("If", ["c"], ["y"], name="n", then_branch=branches[0], else_branch=branches[1])
     (found,) = problems(model([node], {"x": [2], "c": (TensorProto.BOOL, [])}, ["y"]))
     assert (found.node, found.op) == ("n", "If")
 

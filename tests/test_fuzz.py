@@ -13,7 +13,7 @@ import pytest
 from tests.graphs import bytes_of
 from tests.native import ROOT, SANITIZED, build, run
 
-SEEDS = ("mlp", "conv_net", "conv_net_i8", "counter", "branch", "gather", "data_dependent", "dynamic")
+SEEDS = ("mlp", "conv_net", "conv_net_i8", "counter", "branch", "loop", "recurrent", "gather", "data_dependent", "dynamic")
 TOTAL = 20_000
 
 

@@ -1,5 +1,5 @@
-"""RNN, GRU and LSTM, and loops, against ONNX Runtime: every attribute, lengths, initial states, layouts.
-Fast kernels, the reference and half storage are held against the same results."""
+"""RNN, GRU and LSTM against ONNX Runtime: every attribute, lengths, initial states, layouts.
+Fast kernels and the reference are held against the same results."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def agree(model: onnx.ModelProto, feeds: dict[str, Any], tolerance: float = 2e-5
     for settings in ({}, {"reference": True}, {"isa_max": "sse2"}):
         if settings.get("isa_max") not in (None, *linnet.isa_names()):
             continue
-        session = linnet.Session(linnet.from_onnx(model, **options), **settings)  # type: ignore[arg-type]
+        session = linnet.Session(linnet.from_onnx(model, **options), **settings)
         results = session.run(feeds)
         for info, want in zip(model.graph.output, expected, strict=True):
             got = results[info.name]

@@ -3,6 +3,7 @@ A node that fails gives placeholders of the right shape, as far as ONNX's own in
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -390,7 +391,11 @@ class Importer:
 
         return emit(op, list(inputs), attributes, 1, function=self.function)[0]
 
-    def inside(self, body: Body, work: Callable[[], Any]) -> Any:
+    def results(self, body: Body, graph: onnx.GraphProto) -> list[Tensor | None]:
+        """The tensors of the subgraph's outputs."""
+        return [self.inside(body, functools.partial(self.resolve, body, o.name)) for o in graph.output]
+
+    def inside(self, body: Body, work: Callable[[], Tensor | None]) -> Tensor | None:
         """What `work` gives with the body's function as the one that nodes are emitted to."""
         outer, self.function = self.function, body.function
         try:
@@ -403,7 +408,9 @@ class Importer:
         if tensor is None:
             raise Unsupported("a body gives an empty optional value", "give tensors")
         if tensor.node is None or tensor in body.function.outputs:
-            tensor = self.inside(body, lambda: self.emitted("copy", tensor, kind="identity"))
+            source = tensor
+            tensor = self.inside(body, lambda: self.emitted("copy", source, kind="identity"))
+            assert tensor is not None
         body.function.outputs.append(tensor)
 
     # -- the whole model

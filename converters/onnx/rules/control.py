@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import onnx
 
 from linnet.converters.onnx.operation import Operation, rank_of
@@ -16,12 +15,7 @@ from linnet.graph import Dim, Tensor
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Body
 
-Spec = tuple[str, tuple[Dim, ...] | None]
 ROUNDS = 4  # tries to find shapes of carried values that every iteration keeps
-
-
-def outputs_of(op: Operation, body: Body, graph: onnx.GraphProto) -> list[Tensor | None]:
-    return [op.importer.inside(body, lambda n=o.name: op.importer.resolve(body, n)) for o in graph.output]
 
 
 @rule("If")
@@ -35,16 +29,14 @@ def if_(op: Operation) -> Sequence[Tensor | None]:
     if len(op.importer.problems) > found:
         return [op.importer.placeholder(name) for name in op.node.output]
     for body, branch in zip(bodies, branches, strict=True):
-        for tensor in outputs_of(op, body, branch):
+        for tensor in op.importer.results(body, branch):
             op.importer.give(body, tensor)
     captured = list(dict.fromkeys(t for body in bodies for t in body.captured))
     for body in bodies:
         body.function.inputs = [body.capture(t) for t in captured]
     then_function, else_function = (body.function for body in bodies)
     operands = [op.input(0), *captured]
-    return op.emit_all(
-        "if", operands, len(op.node.output), then_function=then_function, else_function=else_function
-    )
+    return op.emit_all("if", operands, len(op.node.output), then_function=then_function, else_function=else_function)
 
 
 def merged(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
@@ -73,7 +65,7 @@ def repeat(
         if len(importer.problems) > found:
             return [importer.placeholder(name) for name in op.node.output]
         inputs = body.function.inputs
-        results = end(body, inputs[1], outputs_of(op, body, graph))
+        results = end(body, inputs[1], op.importer.results(body, graph))
         after = [t.shape if t is not None else None for t in results[1 : 1 + len(carried)]]
         wider = [merged(a, b) for a, b in zip(shapes, after, strict=True)]
         if wider == shapes:
@@ -110,10 +102,7 @@ def loop(op: Operation) -> Sequence[Tensor | None]:
     def end(body: Body, condition: Tensor, outputs: list[Tensor | None]) -> list[Tensor | None]:
         return outputs
 
-    trips, condition = op.optional(0), op.optional(1)
-    if condition is not None and condition.data is not None and bool(condition.data.reshape(-1)[0]):
-        condition = op.constant(np.array(True)) if condition.rank else condition
-    return repeat(op, graph, trips, condition, carried, begin, end)
+    return repeat(op, graph, op.optional(0), op.optional(1), carried, begin, end)
 
 
 def _as_declared(op: Operation, tensor: Tensor, declared: onnx.ValueInfoProto) -> Tensor:
@@ -187,7 +176,8 @@ def scan_8(op: Operation) -> Sequence[Tensor | None]:
     directions = list(op.attribute("directions") or [0] * sequences)
     if op.optional(0) is not None:
         raise op.unsupported("Scan with sequence_lens is not supported", "export it with opset 9 or newer")
-    batch = op.input(1).shape[0] if op.input(1).shape else None
+    shape = op.input(1).shape
+    batch = shape[0] if shape else None
     if not isinstance(batch, int):
         raise op.unknown("the size of the batch is not known")
     states = len(op.inputs) - 1 - sequences

@@ -1,0 +1,184 @@
+"""If, Loop and Scan with decisions that only a run knows, against ONNX Runtime: values, shapes, captured tensors.
+That shapes which have been met allocate nothing is in test_allocations.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx.parser
+import pytest
+
+import linnet
+
+ort = pytest.importorskip("onnxruntime")
+HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
+
+
+def check(text: str, *many: dict[str, Any], **options: Any) -> linnet.Session:
+    """The session, after all feeds (twice, so that kept plans are used) gave what ONNX Runtime gives."""
+    model = onnx.parser.parse_model(HEAD + text)
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    peer = ort.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    session = linnet.Session(linnet.from_onnx(model), **options)
+    for feeds in (*many, *many):
+        expected = peer.run(None, feeds)
+        results = session.run(feeds)
+        for info, want in zip(model.graph.output, expected, strict=True):
+            got = results[info.name]
+            assert got.shape == want.shape and got.dtype == want.dtype, info.name
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6, err_msg=info.name)
+    return session
+
+
+def f32(*values: float) -> Any:
+    return np.array(values, np.float32)
+
+
+def i64(value: int) -> Any:
+    return np.array(value, np.int64)
+
+
+def flag(value: bool) -> Any:
+    return np.array(value)
+
+
+def test_branches_take_outer_values_and_may_be_nested() -> None:
+    text = """g (bool c, bool d, float[N] x, float[N] w) => (float[M] y, float[M] z)
+    {
+      a = Mul (x, w)
+      y, z = If (c) <
+        then_branch = t () => (float[M] p, float[M] q) {
+          p = Add (a, x)
+          q = If (d) <then_branch = tt () => (float[M] r) {r = Sub (p, w)},
+                      else_branch = te () => (float[M] r) {r = Concat <axis = 0> (a, p)}>
+        },
+        else_branch = e () => (float[M] p, float[M] q) {p = Identity (a)  q = Neg (p)}
+      >
+    }"""
+    x, w = f32(1, 2, 3), f32(4, 5, 6)
+    check(text, *({"c": flag(c), "d": flag(d), "x": x, "w": w} for c in (True, False) for d in (True, False)))
+
+
+def test_a_branch_may_give_constants_and_outer_values() -> None:
+    text = """g (bool c, float[2] x) => (float[2] y, float[2] z)
+    {
+      y, z = If (c) <then_branch = t () => (float[2] p, float[2] q)
+                       {p = Constant <value = float[2] {1, 2}> ()  q = Identity (x)},
+                     else_branch = e () => (float[2] p, float[2] q) {p = Abs (x)  q = Identity (p)}>
+    }"""
+    check(text, *({"c": flag(c), "x": f32(-3, 4)} for c in (True, False)))
+
+
+def test_loop_with_a_computed_condition_and_stacked_results() -> None:
+    text = """g (float[2] x, float limit) => (float[2] y, int64 n, float[K, 2] rows)
+    {
+      trips = Constant <value = int64 {40}> ()
+      zero = Constant <value = int64 {0}> ()
+      go = Constant <value = bool {1}> ()
+      one = Constant <value = int64 {1}> ()
+      y, n, rows = Loop (trips, go, x, zero) <
+        body = b (int64 i, bool c, float[2] v, int64 k) => (bool on, float[2] u, int64 m, float[2] row) {
+          u = Add (v, x)
+          s = ReduceSum <keepdims = 0> (u)
+          on = Less (s, limit)
+          m = Add (k, one)
+          row = Mul (u, u)
+        }>
+    }"""
+    feeds = [{"x": f32(1, 2), "limit": np.array(v, np.float32)} for v in (0.0, 10.0, 30.0, 1e9)]
+    check(text, *feeds)
+
+
+def test_loop_with_values_that_grow() -> None:
+    text = """g (int64 trips, float[N] x) => (float[M] y, float[K] sums)
+    {
+      go = Constant <value = bool {1}> ()
+      y, sums = Loop (trips, go, x) <
+        body = b (int64 i, bool c, float[L] v) => (bool on, float[P] u, float s) {
+          on = Identity (c)
+          f = Cast <to = 1> (i)
+          axes = Constant <value = int64[1] {0}> ()
+          g1 = Unsqueeze (f, axes)
+          u = Concat <axis = 0> (v, g1)
+          s = ReduceSum <keepdims = 0> (u)
+        }>
+    }"""
+    feeds = [{"trips": i64(n), "x": f32(1, 2)} for n in (1, 3, 6)]
+    check(text, *feeds)
+
+
+def test_loop_without_iterations() -> None:
+    text = """g (int64 trips, bool go, float[2] x) => (float[2] y, float[K, 2] rows)
+    {
+      y, rows = Loop (trips, go, x) <
+        body = b (int64 i, bool c, float[2] v) => (bool on, float[2] u, float[2] row)
+          {on = Identity (c)  u = Add (v, x)  row = Identity (u)}>
+    }"""
+    check(text, *({"trips": i64(n), "go": flag(go), "x": f32(1, 2)} for n, go in ((0, True), (3, False), (2, True))))
+
+
+def test_nested_loops() -> None:
+    text = """g (int64 outer, int64 inner, float[2] x) => (float[2] y, float[K, L] rows)
+    {
+      go = Constant <value = bool {1}> ()
+      y, rows = Loop (outer, go, x) <
+        body = b (int64 i, bool c, float[2] v) => (bool on, float[2] u, float[L] row) {
+          on = Identity (c)
+          u, row = Loop (inner, c, v) <
+            body = bb (int64 j, bool d, float[2] p) => (bool on2, float[2] q, float r) {
+              on2 = Identity (d)
+              ij = Add (i, j)
+              f = Cast <to = 1> (ij)
+              q0 = Add (p, x)
+              q = Mul (q0, f)
+              r = ReduceSum <keepdims = 0> (q)
+            }>
+        }>
+    }"""
+    check(text, *({"outer": i64(a), "inner": i64(b), "x": f32(0.5, -1)} for a, b in ((1, 1), (2, 3), (3, 2))))
+
+
+@pytest.mark.parametrize("backwards", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_scan(axis: int, backwards: int) -> None:
+    text = f"""g (float[3, 2] s, float[3, 5, 2] a, float[A, B, C] b, float[2] k) => (float[3, 2] t, float[D, E, F] y)
+    {{
+      t, y = Scan <num_scan_inputs = 2, scan_input_axes = [1, {axis}], scan_input_directions = [{backwards}, 0],
+                   scan_output_axes = [{axis}], scan_output_directions = [{1 - backwards}],
+        body = b (float[3, 2] state, float[3, 2] p, float[G, H] q) => (float[3, 2] next, float[3, 2] out)
+          {{m = Mul (p, k)  r = ReduceSum <keepdims = 0> (q)  n = Add (state, m)  next = Add (n, r)  out = Sub (next, p)}}>
+        (s, a, b)
+    }}"""
+    rng = np.random.default_rng(axis + 2)
+    shape = [2, 3]
+    shape.insert(axis % 3, 5)
+    feeds = {
+        name: rng.standard_normal(s).astype(np.float32)
+        for name, s in (("s", (3, 2)), ("a", (3, 5, 2)), ("b", shape), ("k", (2,)))
+    }
+    check(text, feeds)
+
+
+def test_too_many_iterations_are_refused() -> None:
+    text = """g (int64 trips, float x) => (float y)
+    {
+      go = Constant <value = bool {1}> ()
+      y = Loop (trips, go, x) <body = b (int64 i, bool c, float v) => (bool on, float u) {u = Add (v, x)  on = Identity (c)}>
+    }"""
+    session = linnet.Session(linnet.from_onnx(onnx.parser.parse_model(HEAD + text)))
+    with pytest.raises(linnet.Error, match="more iterations than can be planned"):
+        session.run({"trips": i64(1 << 40), "x": np.float32(1)})
+    assert session.run({"trips": i64(3), "x": np.float32(1)})["y"] == 4
+
+
+def test_what_a_body_cannot_do_is_a_problem_of_the_model() -> None:
+    text = """g (bool c, float[2] x) => (float[2] y)
+    {
+      y = If (c) <then_branch = t () => (float[2] p) {s = StringNormalizer (x)  p = Abs (x)},
+                  else_branch = e () => (float[2] p) {p = Missing (x)}>
+    }"""
+    with pytest.raises(linnet.ConversionError) as caught:
+        linnet.from_onnx(onnx.parser.parse_model(HEAD + text))
+    assert {p.op for p in caught.value.problems} == {"StringNormalizer", "Missing"}
