@@ -29,12 +29,14 @@ bool ln_node_assigns(const linnet_model *model, const ln_node *node) {
 
 /* Adds a work value for every value of the function; the first gets index *base. */
 static linnet_status add_values(ln_work *w, const ln_function *f, int32_t *base) {
-    *base = w->values.count;
+    *base = ln_work_add_values(w, f->n_values, w->values.count > 0 ? LN_SLOT_BLOCK : LN_SLOT_KEPT);
+    if (*base < 0) return ln_work_no_memory(w);
     for (int32_t i = 0; i < f->n_values; ++i) {
         const ln_value *source = &f->values[i];
-        const int32_t at = ln_work_add_value(w, source->name, &source->tensor);
-        if (at < 0) return ln_work_no_memory(w);
-        ln_work_value *v = ln_value_at(w, at);
+        ln_work_value *v = ln_value_at(w, *base + i);
+        v->name = source->name;
+        v->tensor = source->tensor;
+        v->tensor.data = NULL;
         v->variable = source->variable;
         if (v->variable >= 0) {
             const ln_tensor *declared = &w->model->variables[v->variable].tensor;

@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-enum { MOST_TRIPS = 4096 }; /* iterations of one loop that are planned, whatever the model says */
+/* Iterations of one loop that are planned, whatever the model says; and those with a segment each, which all keep their
+ * memory: their conditions must be computed. */
+enum { MOST_TRIPS = 4096, MOST_SEGMENTS = 1024 };
 
 /* A loop that has begun waits as a node with more operands than the file gave it: behind those of the function come the
  * number of iterations done (a constant) and what they gave for stacking, iteration after iteration. */
@@ -48,12 +50,18 @@ static linnet_status append_scanned(ln_work *w, loop *l, int32_t value) {
     return LINNET_OK;
 }
 
+static linnet_status too_long(ln_work *w, int most) {
+    ln_fail(w->error, LINNET_TOO_LARGE, "a loop has more iterations than can be planned");
+    ln_expected(w->error, "at most %d", most);
+    return ln_hint(w->error, "run it in parts, from a loop in the program that uses the model");
+}
+
 /* The rest of the loop as one node, which is looked at again when `awaited` has been computed. */
 static linnet_status wait(ln_work *w, const loop *l, int32_t awaited) {
     const ln_work_node *from = l->node;
+    if (l->done >= MOST_SEGMENTS) return too_long(w, MOST_SEGMENTS);
     const int32_t n = 2 + l->n_inner + 1 + l->scanned.count;
-    ln_work_node *node =
-        ln_work_new_node(w, from->op, from->attributes, from->name, from->index, n, from->n_outputs);
+    ln_work_node *node = ln_work_new_node(w, from->op, from->attributes, from->name, from->index, n, from->n_outputs);
     if (node == NULL) return ln_work_no_memory(w);
     node->inputs[0] = operand(from, 0);
     node->inputs[1] = l->condition;
@@ -127,7 +135,8 @@ static linnet_status stack(ln_work *w, const loop *l, int32_t s, int32_t output)
     static const ln_copy_attributes unsqueeze = {.kind = LN_COPY_KIND_UNSQUEEZE, .axes = {&zero, 1}},
                                     concat = {.kind = LN_COPY_KIND_CONCAT};
     const ln_work_node *from = l->node;
-    ln_work_node *joined = ln_work_new_node(w, &ln_ops[LN_OP_COPY], &concat, from->name, from->index, (int32_t)l->done, 1);
+    ln_work_node *joined =
+        ln_work_new_node(w, &ln_ops[LN_OP_COPY], &concat, from->name, from->index, (int32_t)l->done, 1);
     if (joined == NULL) return ln_work_no_memory(w);
     joined->outputs[0] = output;
     for (int64_t i = 0; i < l->done; ++i) {
@@ -175,11 +184,7 @@ static linnet_status advance(ln_work *w, loop *l) {
                 return ln_fail(w->error, LINNET_SHAPE_MISMATCH, "the condition of a loop is one element");
             if (!ln_load_i64(t->data, t->dtype, 0)) return finish(w, l);
         }
-        if (l->done >= MOST_TRIPS) {
-            ln_fail(w->error, LINNET_TOO_LARGE, "a loop has more iterations than can be planned");
-            ln_expected(w->error, "at most %d", MOST_TRIPS);
-            return ln_hint(w->error, "run it in parts, from a loop in the program that uses the model");
-        }
+        if (l->done >= MOST_TRIPS) return too_long(w, MOST_TRIPS);
         const linnet_status status = iterate(w, l);
         if (status != LINNET_OK) return status;
     }

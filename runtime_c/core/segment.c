@@ -101,6 +101,7 @@ static linnet_status resume(linnet_session *s, const ln_instance *parent, ln_wor
         memcpy(blob->data, ln_instance_pointer(s, parent, &port->operand), blob->size);
         v->tensor.data = blob->data;
     }
+    if (status == LINNET_OK) status = ln_work_find_spare(w);
     const int32_t n = w->nodes.count;
     ln_work_node **order = ln_pool_array(&w->pool, n, sizeof *order);
     if (status == LINNET_OK && order == NULL) return ln_work_no_memory(w);

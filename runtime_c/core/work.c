@@ -52,16 +52,48 @@ void *ln_list_add(ln_work *w, ln_list *list, size_t item) {
     return result;
 }
 
+linnet_status ln_work_find_spare(ln_work *w) {
+    w->spare = ln_pool_array(&w->pool, w->values.count, sizeof *w->spare);
+    if (w->spare == NULL) return ln_work_no_memory(w);
+    w->n_spare = w->values.count;
+    for (int32_t i = 0; i < w->n_spare; ++i) w->spare[i] = ln_value_at(w, i)->slot != LN_SLOT_KEPT;
+    for (int32_t i = 0; i < w->n_fetches; ++i)
+        if (w->fetches[i] >= 0) w->spare[w->fetches[i]] = false;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        for (int32_t k = 0; k < node->n_inputs + node->n_outputs; ++k) {
+            const int32_t v = k < node->n_inputs ? node->inputs[k] : node->outputs[k - node->n_inputs];
+            if (v >= 0) w->spare[v] = false;
+        }
+    }
+    return LINNET_OK;
+}
+
+int32_t ln_work_add_values(ln_work *w, int32_t n, int slot) {
+    int32_t first = w->values.count;
+    for (int32_t i = 0, row = 0; n > 0 && row < n && i < w->n_spare; ++i) {
+        row = w->spare[i] && ln_value_at(w, i)->slot == slot ? row + 1 : 0;
+        if (row == n) first = i + 1 - n;
+    }
+    for (int32_t i = first; i < first + n; ++i) {
+        if (i == w->values.count && ln_list_add(w, &w->values, sizeof(ln_work_value)) == NULL) return -1;
+        ln_work_value *v = ln_value_at(w, i);
+        *v = (ln_work_value){.slot = (uint8_t)slot, .producer = -1, .variable = -1, .input = -1, .buffer = -1};
+        if (i < w->n_spare) w->spare[i] = false;
+    }
+    return first;
+}
+
 int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like) {
-    ln_work_value *v = ln_list_add(w, &w->values, sizeof *v);
-    if (v == NULL) return -1;
+    const int32_t at = ln_work_add_values(w, 1, LN_SLOT_SINGLE);
+    if (at < 0) return -1;
+    ln_work_value *v = ln_value_at(w, at);
     v->name = name;
-    v->producer = v->variable = v->input = v->buffer = -1;
     if (like != NULL) {
         v->tensor = *like;
         v->tensor.data = NULL;
     }
-    return w->values.count - 1;
+    return at;
 }
 
 ln_work_node *ln_work_new_node(ln_work *w, const ln_op *op, const void *attributes, const char *name, int32_t index,

@@ -13,6 +13,13 @@ enum ln_node_state {
     LN_NODE_GONE         /* folded, dead, fused into another or a view */
 };
 
+/* Segments of a long loop would otherwise each carry the values of all iterations before. */
+enum ln_value_slot {
+    LN_SLOT_KEPT = 0, /* of the signature's function: numbered for good */
+    LN_SLOT_BLOCK,    /* one of the values of an inlined function, which are numbered in a row */
+    LN_SLOT_SINGLE
+};
+
 typedef struct ln_work_value {
     const char *name;
     ln_tensor tensor; /* data: the value when known, always dense */
@@ -28,6 +35,7 @@ typedef struct ln_work_value {
     bool fetched;
     bool committed; /* an assign stores it into its variable at the end of the run */
     bool bounded;   /* dims are an upper bound: the true ones come out of the run */
+    uint8_t slot;   /* ln_value_slot: what may take its place when nothing needs it any more */
     uint8_t device; /* where it is made: 0 is the CPU, then 1 + index in the plan's device list */
     int32_t buffer; /* after ln_pass_alias: index of its buffer, and where in it (bytes) */
     int64_t offset;
@@ -86,6 +94,8 @@ typedef struct ln_work {
     int32_t n_devices;
     int32_t waiting; /* nodes left for later segments */
     int32_t depth;   /* of inlined calls */
+    bool *spare;     /* later segments: values that nothing waiting needs, whose numbers may be given again */
+    int32_t n_spare;
     linnet_error *error;
 } ln_work;
 
@@ -104,6 +114,10 @@ linnet_status ln_work_no_memory(ln_work *w);
 void *ln_list_add(ln_work *w, ln_list *list, size_t item);
 /* New value like `like` (may be NULL); -1 when out of memory. */
 int32_t ln_work_add_value(ln_work *w, const char *name, const ln_tensor *like);
+/* n new values in a row, zeroed but for their kind of slot; the first, or -1 when out of memory. */
+int32_t ln_work_add_values(ln_work *w, int32_t n, int slot);
+/* Finds out which values are spare: called when only waiting nodes are left. */
+linnet_status ln_work_find_spare(ln_work *w);
 ln_work_node *ln_work_new_node(ln_work *w, const ln_op *op, const void *attributes, const char *name, int32_t index,
                                int32_t n_inputs, int32_t n_outputs);
 linnet_status ln_work_append(ln_work *w, ln_work_node *node);

@@ -16,7 +16,8 @@ static linnet_status wrong_shape(const ln_infer *infer, const char *what, const 
 }
 
 /* Operand i against a shape with unknowns (-1). */
-static linnet_status check(const ln_infer *infer, int i, const char *what, int rank, int64_t d0, int64_t d1, int64_t d2) {
+static linnet_status check(const ln_infer *infer, int i, const char *what, int rank, int64_t d0, int64_t d1,
+                           int64_t d2) {
     const ln_tensor *t = &infer->inputs[i];
     const int64_t want[] = {d0, d1, d2};
     if (i >= infer->n_inputs || t->dtype == LINNET_NONE) return LINNET_OK;
@@ -58,7 +59,8 @@ linnet_status ln_infer_recurrent(const ln_infer *infer) {
     int64_t hidden = w->rank == 3 ? w->dims[2] : -1;
     const int64_t gates = gates_of[a->kind];
     if (hidden < 0 && p->rank == 3 && p->dims[2] >= 0) hidden = p->dims[2] / (directions * gates);
-    if (hidden > (int64_t)(LN_MOST_BYTES / 64)) return ln_fail(infer->error, LINNET_TOO_LARGE, "recurrent: too many hidden units");
+    if (hidden > (int64_t)(LN_MOST_BYTES / 64))
+        return ln_fail(infer->error, LINNET_TOO_LARGE, "recurrent: too many hidden units");
     const int64_t width = hidden < 0 ? -1 : hidden * gates;
     const struct {
         const char *name;
@@ -73,7 +75,8 @@ linnet_status ln_infer_recurrent(const ln_infer *infer) {
                     {"bias", 2, {directions, hidden, 0}}};
     for (int i = 0; i < infer->n_inputs && i < 7; i++) {
         const int64_t *d = operands[i].dims;
-        if ((status = check(infer, i, operands[i].name, operands[i].rank, d[0], d[1], d[2])) != LINNET_OK) return status;
+        if ((status = check(infer, i, operands[i].name, operands[i].rank, d[0], d[1], d[2])) != LINNET_OK)
+            return status;
     }
     for (int o = 0; o < infer->n_outputs; o++) {
         ln_tensor *y = &infer->outputs[o];
@@ -103,9 +106,8 @@ linnet_status ln_recurrent_configure(ln_call *call, int64_t pad_to, size_t eleme
 
 ln_recurrent_activation ln_recurrent_activation_of(const ln_recurrent_attributes *a, int64_t direction, int index) {
     const int per = activations_per[a->kind];
-    ln_recurrent_activation f = {a->kind != LN_RECURRENT_KIND_RNN && index == 0 ? LN_ACTIVATION_SIGMOID
-                                                                                : LN_ACTIVATION_TANH,
-                                 0, 0};
+    ln_recurrent_activation f = {
+        a->kind != LN_RECURRENT_KIND_RNN && index == 0 ? LN_ACTIVATION_SIGMOID : LN_ACTIVATION_TANH, 0, 0};
     if (index >= per || a->activations.n == 0) return f;
     const int64_t at = direction * per + index;
     f.kind = (int)a->activations.v[at];
@@ -171,15 +173,12 @@ static void multiply(const cell *s, int64_t first, int64_t n, const double *x, d
 }
 
 static void activate(const ln_recurrent_activation *f, double clip, double *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++)
-        x[i] = ln_recurrent_activate(f, clip > 0 ? fmin(fmax(x[i], -clip), clip) : x[i]);
+    for (int64_t i = 0; i < n; i++) x[i] = ln_recurrent_activate(f, clip > 0 ? fmin(fmax(x[i], -clip), clip) : x[i]);
 }
 
 #include "ops/recurrent_steps.inc"
 
-static bool supports(const ln_call *call) {
-    return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype);
-}
+static bool supports(const ln_call *call) { return call->epilogue == NULL && ln_dtype_is_float(call->inputs[0].dtype); }
 
 static linnet_status configure(ln_call *call) { return ln_recurrent_configure(call, 1, sizeof(double)); }
 
