@@ -91,6 +91,15 @@ def test_real_model_with_fixed_shapes_agrees(name: str) -> None:
     agree(path, zoo.inputs(name), input_shapes=zoo.input_shapes(name))
 
 
+@pytest.mark.parametrize("name, key, length", [("nsnet2", "input", 7), ("chars2vec", "lstm_input", 4)])
+def test_sequences_of_another_length_agree(name: str, key: str, length: int) -> None:
+    try:
+        path = zoo.fetch(name)
+    except FetchError as error:
+        pytest.skip(str(error))
+    agree(path, {key: zoo.inputs(name)[key][:, :length].copy()})
+
+
 @pytest.mark.parametrize("name", list(CLASSIFIERS))
 def test_classifier_agrees_with_onnx_runtime(name: str) -> None:
     agree(CLASSIFIERS[name](), nets.inputs())

