@@ -1,8 +1,9 @@
 /* reduce.c - shape rule and reference kernel of `reduce`: every kind, any axes, any strides, any dtype.
- * The reference accumulates floats in f64 (fast kernels in f32 by blocks), integers in i64 with wrapping. */
+ * Floats up to 32 bits are summed in the order of lane_sum.h, f64 one after the other, integers in i64 with wrapping. */
 #include "core/kernel.h"
 #include "ops/convert.h"
 #include "ops/index.h"
+#include "ops/lane_sum.h"
 #include "ops/reduce_axes.h"
 
 #include <math.h>
@@ -105,7 +106,42 @@ static double value_at(const walk *w, int64_t k, bool dequantize) {
     return (double)((float)(stored - (q->zero ? q->zero[0] : 0)) * q->scale[0]);
 }
 
+/* Sums and extremes of what f32 holds, in the order that all kernels keep. Sums of quantized values are of whole numbers,
+ * and take the scale at the end. */
+static double reduce_lanes(const walk *w, int64_t kind, bool dequantize) {
+    bool whole = dequantize && (kind == LN_REDUCE_KIND_SUM || kind == LN_REDUCE_KIND_MEAN);
+    bool largest = kind == LN_REDUCE_KIND_MAX, extreme = largest || kind == LN_REDUCE_KIND_MIN;
+    const ln_quant *q = w->x->quant;
+    double total = extreme ? (largest ? -INFINITY : INFINITY) : 0.0;
+    for (int64_t start = 0; start < w->count; start += LN_LANE_BLOCK) {
+        float lanes[LN_LANES];
+        for (int i = 0; i < LN_LANES; i++)
+            lanes[i] = !extreme ? 0.0f : largest ? -INFINITY : INFINITY;
+        for (int64_t k = start; k < ln_min(w->count, start + LN_LANE_BLOCK); k++) {
+            float *lane = &lanes[k % LN_LANES], v;
+            if (whole)
+                v = (float)(ln_load_i64(w->data, w->x->dtype, element_at(w, k)) - (q->zero ? q->zero[0] : 0));
+            else
+                v = (float)value_at(w, k, dequantize);
+            if (extreme)
+                *lane = ln_extreme(*lane, v, largest);
+            else
+                *lane += kind == LN_REDUCE_KIND_L1 ? fabsf(v)
+                         : kind == LN_REDUCE_KIND_L2 || kind == LN_REDUCE_KIND_SUM_SQUARE ? v * v : v;
+        }
+        if (extreme)
+            total = (double)ln_extreme((float)total, ln_lanes_extreme(lanes, largest), largest);
+        else
+            total += (double)ln_lanes_added(lanes);
+    }
+    return ln_reduce_result(kind, total, whole ? q->scale[0] : 1.0f, w->count);
+}
+
 static double reduce_floats(const walk *w, int64_t kind, bool dequantize) {
+    if (w->x->dtype != LINNET_F64 && (kind == LN_REDUCE_KIND_LOG_SUM))
+        return log(reduce_lanes(w, LN_REDUCE_KIND_SUM, dequantize));
+    if (w->x->dtype != LINNET_F64 && kind != LN_REDUCE_KIND_PROD && kind != LN_REDUCE_KIND_LOG_SUM_EXP)
+        return reduce_lanes(w, kind, dequantize);
     double acc = kind == LN_REDUCE_KIND_PROD ? 1.0 : kind == LN_REDUCE_KIND_MIN ? INFINITY : 0.0;
     double largest = -INFINITY;
     if (kind == LN_REDUCE_KIND_MAX)
