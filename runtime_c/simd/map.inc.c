@@ -41,7 +41,11 @@ static void LN_SIMD_NAME(load_run)(const ln_map_step *s, int dtype, const char *
         if (ln_dtype_size(s->type) == 4) {
             int32_t v, *w = y;
             memcpy(&v, y, 4);
-            LN_LOOP for (i = 0; i < n; i++) w[i] = v;
+            vi all = vi_set1(v);
+            for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+                vi_store(w + i, all);
+            if (i < n)
+                vi_store_partial(w + i, n - i, all);
         } else {
             int64_t v, *w = y;
             memcpy(&v, y, 8);

@@ -59,42 +59,71 @@ LN_ALWAYS vf LN_SIMD_NAME(reduce_step)(vf acc, vf x, const int how) {
     return vf_select(vm_or(better, vm_not(vf_eq(x, x))), x, acc);
 }
 
-/* One block of at most LN_LANE_BLOCK elements into 16 lanes; the last group is filled up with what changes nothing. */
-LN_ALWAYS void LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, float start, float *lanes, const int how) {
+/* One block of at most LN_LANE_BLOCK elements by 16 lanes; the last group is filled up with what changes nothing. */
+LN_ALWAYS float LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, float start, const int how) {
     vf acc[LN_REDUCE_VECTORS];
-    float tail[LN_LANES];
+    float lanes[LN_LANES];
     int64_t i = 0;
+    LN_SIMD_UNROLL
     for (int k = 0; k < LN_REDUCE_VECTORS; k++)
         acc[k] = vf_set1(start);
-    for (; i + LN_LANES <= n; i += LN_LANES)
+    for (; i + LN_LANES <= n; i += LN_LANES) {
+        LN_SIMD_UNROLL
         for (int k = 0; k < LN_REDUCE_VECTORS; k++)
             acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(x + i + k * VF_WIDTH), how);
-    if (i < n) {
-        for (int k = 0; k < LN_LANES; k++)
-            tail[k] = start;
-        for (int64_t k = i; k < n; k++)
-            tail[k - i] = x[k];
-        for (int k = 0; k < LN_REDUCE_VECTORS; k++)
-            acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(tail + k * VF_WIDTH), how);
     }
+    if (i < n) {
+        int left = (int)(n - i);
+        LN_SIMD_UNROLL
+        for (int k = 0; k < LN_REDUCE_VECTORS; k++) {
+            int own = left - k * VF_WIDTH;
+            if (own >= VF_WIDTH)
+                acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(x + i + k * VF_WIDTH), how);
+            else if (own > 0)
+                acc[k] = LN_SIMD_NAME(reduce_step)(
+                    acc[k], vf_select(vm_first(own), vf_load_partial(x + i + k * VF_WIDTH, own), vf_set1(start)), how);
+        }
+    }
+    if (how < LN_REDUCE_LARGEST) {
+        LN_SIMD_UNROLL
+        for (int half = LN_REDUCE_VECTORS / 2; half > 0; half /= 2) {
+            LN_SIMD_UNROLL
+            for (int k = 0; k < half; k++)
+                acc[k] = vf_add(acc[k], acc[k + half]);
+        }
+        return vf_reduce_add(acc[0]);
+    }
+    LN_SIMD_UNROLL
     for (int k = 0; k < LN_REDUCE_VECTORS; k++)
         vf_store(lanes + k * VF_WIDTH, acc[k]);
+    return ln_lanes_extreme(lanes, how == LN_REDUCE_LARGEST);
 }
 
 /* A row of `vectors` into the lane whose turn it is. */
-LN_ALWAYS void LN_SIMD_NAME(reduce_row)(float *lane, const float *x, int vectors, const int how) {
+LN_ALWAYS void LN_SIMD_NAME(reduce_row_as)(float *lane, const float *x, int vectors, const int how) {
     for (int k = 0; k < vectors; k++)
         vf_store(lane + k * VF_WIDTH, LN_SIMD_NAME(reduce_step)(vf_load(lane + k * VF_WIDTH), vf_load(x + k * VF_WIDTH), how));
 }
 
-#define LN_REDUCE_SWITCH(function, ...)                                                             \
-    switch (how) {                                                                                  \
-    case LN_REDUCE_ADD: LN_SIMD_NAME(function)(__VA_ARGS__, LN_REDUCE_ADD); break;                  \
-    case LN_REDUCE_ADD_ABS: LN_SIMD_NAME(function)(__VA_ARGS__, LN_REDUCE_ADD_ABS); break;          \
-    case LN_REDUCE_ADD_SQUARE: LN_SIMD_NAME(function)(__VA_ARGS__, LN_REDUCE_ADD_SQUARE); break;    \
-    case LN_REDUCE_LARGEST: LN_SIMD_NAME(function)(__VA_ARGS__, LN_REDUCE_LARGEST); break;          \
-    default: LN_SIMD_NAME(function)(__VA_ARGS__, LN_REDUCE_SMALLEST); break;                        \
+static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start, int how) {
+    switch (how) {
+    case LN_REDUCE_ADD: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_ADD);
+    case LN_REDUCE_ADD_ABS: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_ADD_ABS);
+    case LN_REDUCE_ADD_SQUARE: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_ADD_SQUARE);
+    case LN_REDUCE_LARGEST: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_LARGEST);
+    default: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_SMALLEST);
     }
+}
+
+static void LN_SIMD_NAME(reduce_row)(float *lane, const float *x, int vectors, int how) {
+    switch (how) {
+    case LN_REDUCE_ADD: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_ADD); break;
+    case LN_REDUCE_ADD_ABS: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_ADD_ABS); break;
+    case LN_REDUCE_ADD_SQUARE: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_ADD_SQUARE); break;
+    case LN_REDUCE_LARGEST: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_LARGEST); break;
+    default: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_SMALLEST); break;
+    }
+}
 
 /* Odometer over the `dims` outermost reduced dims. */
 static int64_t LN_SIMD_NAME(reduce_next)(const ln_reduce_plan *p, int dims, int64_t *at, int64_t offset) {
@@ -117,7 +146,7 @@ static double LN_SIMD_NAME(reduce_fold)(double total, float block, int how) {
 static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan *p, const char *x, int64_t x_at, int how,
                                        float start) {
     const ln_tensor *t = &call->inputs[0];
-    float buffer[LN_LANE_BLOCK], lanes[LN_LANES];
+    float buffer[LN_LANE_BLOCK];
     int last = p->reduced - 1;
     int64_t at[LN_MAX_RANK] = {0}, offset = x_at, left = p->reduced_dims[last], step = p->reduced_x[last];
     bool in_place = t->dtype == LINNET_F32 && last == 0 && step == 1;
@@ -137,9 +166,7 @@ static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan
                 offset = LN_SIMD_NAME(reduce_next)(p, last, at, offset);
             }
         }
-        LN_REDUCE_SWITCH(reduce_block, values, n, start, lanes)
-        float block = how < LN_REDUCE_LARGEST ? ln_lanes_added(lanes) : ln_lanes_extreme(lanes, how == LN_REDUCE_LARGEST);
-        total = LN_SIMD_NAME(reduce_fold)(total, block, how);
+        total = LN_SIMD_NAME(reduce_fold)(total, LN_SIMD_NAME(reduce_values)(values, n, start, how), how);
     }
     return total;
 }
@@ -172,16 +199,12 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
                 LN_SIMD_NAME(reduce_widen)(t, p->zero, x, offset, 1, width, buffer);
                 row = buffer;
             }
-            LN_REDUCE_SWITCH(reduce_row, lanes[done % LN_LANES], row, vectors)
+            LN_SIMD_NAME(reduce_row)(lanes[done % LN_LANES], row, vectors, how);
             offset = LN_SIMD_NAME(reduce_next)(p, p->reduced, at, offset);
         }
         for (int half = LN_LANES / 2; half > 0; half /= 2)
             for (int l = 0; l < half; l++)
-                switch (how) {
-                case LN_REDUCE_LARGEST: LN_SIMD_NAME(reduce_row)(lanes[l], lanes[l + half], vectors, LN_REDUCE_LARGEST); break;
-                case LN_REDUCE_SMALLEST: LN_SIMD_NAME(reduce_row)(lanes[l], lanes[l + half], vectors, LN_REDUCE_SMALLEST); break;
-                default: LN_SIMD_NAME(reduce_row)(lanes[l], lanes[l + half], vectors, LN_REDUCE_ADD); break;
-                }
+                LN_SIMD_NAME(reduce_row)(lanes[l], lanes[l + half], vectors, how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
         for (int64_t i = 0; i < width; i++)
             totals[i] = LN_SIMD_NAME(reduce_fold)(totals[i], lanes[0][i], how);
     }
@@ -217,7 +240,6 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
     }
     return LINNET_OK;
 }
-#undef LN_REDUCE_SWITCH
 
 static bool LN_SIMD_NAME(reduce_supports)(const ln_call *call) {
     ln_reduce_plan plan;
