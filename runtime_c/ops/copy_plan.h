@@ -64,4 +64,12 @@ void ln_copy_flat(const ln_call *call, const ln_buffers *b, int64_t begin, int64
 /* Merges dims that can be merged and decides how the rectangle is run; used by ln_copy_make_plan. */
 void ln_copy_coalesce(ln_copy_rectangle *r);
 
+/* target[p][q] = source[q][p] for p < rows, q < columns; strides in bytes. */
+typedef void (*ln_copy_transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
+                                  size_t size);
+/* The same element by element. */
+void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns, size_t size);
+/* Items [begin, end) of the plan in call->state. */
+void ln_copy_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, ln_copy_transpose transpose);
+
 #endif

@@ -1,8 +1,9 @@
 /* map.c - shape rule and reference kernel of `map`: the program, interpreted element by element in plain C.
- * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map.inc.c. Both expand simd/map_table.h. */
+ * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map.inc.c. */
 #include "ops/convert.h"
 #include "ops/index.h"
 #include "ops/map_shape.h"
+#include "simd/map_program.h"
 #include "simd/math.h"
 
 bool ln_map_broadcasts(const ln_map_attributes *map, int input) {
@@ -92,65 +93,13 @@ static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t 
     ln_store_wrapped(data, t->dtype, at, (int64_t)q + zero);
 }
 
-static cell compute(const int64_t *in, const cell *r, int a_type) {
+/* Unary opcodes leave words 3 and 4 unused, binary ones word 4. */
+static const cell *argument(const cell *r, int64_t count, int64_t word) { return &r[word >= 0 && word < count ? word : 0]; }
+
+static cell compute(const int64_t *in, const cell *r, int64_t count, int a_type) {
     cell y = {.l = 0};
-    cell ca = r[in[2]];
-    switch (in[0] * 16 + in[1]) {
-#define UNARY(opcode, x, z, expression)                             \
-    case LN_MAP_##opcode * 16 + TYPE_##x: {                         \
-        CTYPE_##x a = ca.x;                                         \
-        y.z = (expression);                                         \
-        return y;                                                   \
-    }
-#define BINARY(opcode, x, z, expression)                            \
-    case LN_MAP_##opcode * 16 + TYPE_##x: {                         \
-        CTYPE_##x a = ca.x, b = r[in[3]].x;                         \
-        y.z = (expression);                                         \
-        return y;                                                   \
-    }
-#define TRIG(opcode, full, small)                                   \
-    case LN_MAP_##opcode * 16 + LINNET_F32: y.f = full(ca.f); return y;
-#define TYPE_f LINNET_F32
-#define TYPE_d LINNET_F64
-#define TYPE_i LINNET_I32
-#define TYPE_l LINNET_I64
-#define CTYPE_f float
-#define CTYPE_d double
-#define CTYPE_i int32_t
-#define CTYPE_l int64_t
-#include "simd/map_table.h"
-    default: break;
-    }
-    if (in[0] == LN_MAP_SELECT)
-        return ca.i != 0 ? r[in[3]] : r[in[4]];
-    if (in[0] == LN_MAP_CAST) {
-        switch (in[1]) {
-        case LINNET_F32:
-            y.f = a_type == LINNET_F32   ? ca.f
-                  : a_type == LINNET_F64 ? (float)ca.d
-                  : a_type == LINNET_I32 ? (float)ca.i
-                                         : (float)ca.l;
-            break;
-        case LINNET_F64:
-            y.d = a_type == LINNET_F32   ? (double)ca.f
-                  : a_type == LINNET_F64 ? ca.d
-                  : a_type == LINNET_I32 ? (double)ca.i
-                                         : (double)ca.l;
-            break;
-        case LINNET_I32:
-            y.i = a_type == LINNET_F32   ? ln_f_to_i(ca.f)
-                  : a_type == LINNET_F64 ? ln_d_to_i(ca.d)
-                  : a_type == LINNET_I32 ? ca.i
-                                         : (int32_t)(uint32_t)(uint64_t)ca.l;
-            break;
-        default:
-            y.l = a_type == LINNET_F32   ? ln_f_to_l(ca.f)
-                  : a_type == LINNET_F64 ? ln_d_to_l(ca.d)
-                  : a_type == LINNET_I32 ? (int64_t)ca.i
-                                         : ca.l;
-            break;
-        }
-    }
+    ln_map_step step = {.code = (uint8_t)in[0], .type = (uint8_t)in[1], .from = (uint8_t)a_type};
+    ln_map_arithmetic__scalar(&step, 1, &r[in[2]], argument(r, count, in[3]), argument(r, count, in[4]), &y);
     return y;
 }
 
@@ -226,7 +175,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
                     at = ln_min(ln_max(r[in[2]].i, 0), t->dims[0] - 1);
                     r[k] = load(b->inputs[in[3]], t->dtype, at * t->strides[0], (int)in[1]);
                     break;
-                default: r[k] = compute(in, r, ln_map_result_type(program + in[2] * LN_MAP_WORDS)); break;
+                default: r[k] = compute(in, r, count, ln_map_result_type(program + in[2] * LN_MAP_WORDS)); break;
                 }
             }
         }

@@ -99,10 +99,16 @@ LN_ALWAYS float LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, float star
     return ln_lanes_extreme(lanes, how == LN_REDUCE_LARGEST);
 }
 
-/* A row of `vectors` into the lane whose turn it is. */
-LN_ALWAYS void LN_SIMD_NAME(reduce_row_as)(float *lane, const float *x, int vectors, const int how) {
-    for (int k = 0; k < vectors; k++)
-        vf_store(lane + k * VF_WIDTH, LN_SIMD_NAME(reduce_step)(vf_load(lane + k * VF_WIDTH), vf_load(x + k * VF_WIDTH), how));
+/* Rows, `stride` elements apart, of `vectors` vectors: each to the lane whose turn it is, the first to lane `turn`. */
+LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x, int64_t rows,
+                                            int64_t stride, int vectors, const int how) {
+    for (int64_t r = 0; r < rows; r++, x += stride) {
+        float *lane = lanes[(turn + r) % LN_LANES];
+        for (int k = 0; k < vectors; k++) {
+            vf v = LN_SIMD_NAME(reduce_step)(vf_load(lane + k * VF_WIDTH), vf_load(x + k * VF_WIDTH), how);
+            vf_store(lane + k * VF_WIDTH, v);
+        }
+    }
 }
 
 static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start, int how) {
@@ -115,14 +121,22 @@ static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start,
     }
 }
 
-static void LN_SIMD_NAME(reduce_row)(float *lane, const float *x, int vectors, int how) {
+static void LN_SIMD_NAME(reduce_rows)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x, int64_t rows,
+                                      int64_t stride, int vectors, int how) {
+#define LN_ROWS_AS(how)                                                                     \
+    if (vectors == LN_REDUCE_COLUMNS / VF_WIDTH)                                            \
+        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, LN_REDUCE_COLUMNS / VF_WIDTH, how); \
+    else                                                                                    \
+        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, vectors, how);           \
+    break;
     switch (how) {
-    case LN_REDUCE_ADD: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_ADD); break;
-    case LN_REDUCE_ADD_ABS: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_ADD_ABS); break;
-    case LN_REDUCE_ADD_SQUARE: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_ADD_SQUARE); break;
-    case LN_REDUCE_LARGEST: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_LARGEST); break;
-    default: LN_SIMD_NAME(reduce_row_as)(lane, x, vectors, LN_REDUCE_SMALLEST); break;
+    case LN_REDUCE_ADD: LN_ROWS_AS(LN_REDUCE_ADD)
+    case LN_REDUCE_ADD_ABS: LN_ROWS_AS(LN_REDUCE_ADD_ABS)
+    case LN_REDUCE_ADD_SQUARE: LN_ROWS_AS(LN_REDUCE_ADD_SQUARE)
+    case LN_REDUCE_LARGEST: LN_ROWS_AS(LN_REDUCE_LARGEST)
+    default: LN_ROWS_AS(LN_REDUCE_SMALLEST)
     }
+#undef LN_ROWS_AS
 }
 
 /* Odometer over the `dims` outermost reduced dims. */
@@ -193,18 +207,22 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
         for (int l = 0; l < LN_LANES; l++)
             for (int i = 0; i < vectors; i++)
                 vf_store(lanes[l] + i * VF_WIDTH, vf_set1(start));
-        for (; done < stop; done++) {
+        while (done < stop) {
             const float *row = (const float *)(const void *)x + offset;
+            int last = p->reduced - 1;
+            int64_t rows = in_place ? ln_min(stop - done, p->reduced_dims[last] - at[last]) : 1;
             if (!in_place) {
                 LN_SIMD_NAME(reduce_widen)(t, p->zero, x, offset, 1, width, buffer);
                 row = buffer;
             }
-            LN_SIMD_NAME(reduce_row)(lanes[done % LN_LANES], row, vectors, how);
-            offset = LN_SIMD_NAME(reduce_next)(p, p->reduced, at, offset);
+            LN_SIMD_NAME(reduce_rows)(lanes, done % LN_LANES, row, rows, p->reduced_x[last], vectors, how);
+            done += rows;
+            at[last] += rows - 1;
+            offset = LN_SIMD_NAME(reduce_next)(p, p->reduced, at, offset + (rows - 1) * p->reduced_x[last]);
         }
         for (int half = LN_LANES / 2; half > 0; half /= 2)
-            for (int l = 0; l < half; l++)
-                LN_SIMD_NAME(reduce_row)(lanes[l], lanes[l + half], vectors, how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
+            LN_SIMD_NAME(reduce_rows)(lanes, 0, lanes[half], half, LN_REDUCE_COLUMNS, vectors,
+                                      how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
         for (int64_t i = 0; i < width; i++)
             totals[i] = LN_SIMD_NAME(reduce_fold)(totals[i], lanes[0][i], how);
     }
