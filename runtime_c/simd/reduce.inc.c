@@ -2,13 +2,13 @@
  * One result at a time, or 64 neighbouring results by rows; both in the order of ops/lane_sum.h. */
 #include "ops/convert.h"
 #include "ops/index.h"
-#include "ops/lane_sum.h"
 #include "ops/reduce_axes.h"
+#include "simd/lane_sum.inc.c"
 
 #include <math.h>
 
 enum { LN_REDUCE_ADD, LN_REDUCE_ADD_ABS, LN_REDUCE_ADD_SQUARE, LN_REDUCE_LARGEST, LN_REDUCE_SMALLEST };
-enum { LN_REDUCE_COLUMNS = 64, LN_REDUCE_VECTORS = LN_LANES / VF_WIDTH };
+enum { LN_REDUCE_COLUMNS = 64 };
 #define LN_ALWAYS static inline __attribute__((always_inline))
 
 /* n elements from element `at` on, `stride` apart, as f32; of integers the whole numbers. */
@@ -59,42 +59,23 @@ LN_ALWAYS vf LN_SIMD_NAME(reduce_step)(vf acc, vf x, const int how) {
     return vf_select(vm_or(better, vm_not(vf_eq(x, x))), x, acc);
 }
 
-/* One block of at most LN_LANE_BLOCK elements by 16 lanes; the last group is filled up with what changes nothing. */
-LN_ALWAYS float LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, float start, const int how) {
-    vf acc[LN_REDUCE_VECTORS];
+/* One block of at most LN_LANE_BLOCK elements by 16 lanes; the last group may be in `tail`. */
+LN_ALWAYS float LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, const float *tail, float start, const int how) {
+    vf acc[LN_LANE_VECTORS];
     float lanes[LN_LANES];
-    int64_t i = 0;
     LN_SIMD_UNROLL
-    for (int k = 0; k < LN_REDUCE_VECTORS; k++)
+    for (int k = 0; k < LN_LANE_VECTORS; k++)
         acc[k] = vf_set1(start);
-    for (; i + LN_LANES <= n; i += LN_LANES) {
+    for (int64_t i = 0; i < n; i += LN_LANES) {
+        const float *group = i + LN_LANES <= n ? x + i : tail;
         LN_SIMD_UNROLL
-        for (int k = 0; k < LN_REDUCE_VECTORS; k++)
-            acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(x + i + k * VF_WIDTH), how);
+        for (int k = 0; k < LN_LANE_VECTORS; k++)
+            acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(group + k * VF_WIDTH), how);
     }
-    if (i < n) {
-        int left = (int)(n - i);
-        LN_SIMD_UNROLL
-        for (int k = 0; k < LN_REDUCE_VECTORS; k++) {
-            int own = left - k * VF_WIDTH;
-            if (own >= VF_WIDTH)
-                acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(x + i + k * VF_WIDTH), how);
-            else if (own > 0)
-                acc[k] = LN_SIMD_NAME(reduce_step)(
-                    acc[k], vf_select(vm_first(own), vf_load_partial(x + i + k * VF_WIDTH, own), vf_set1(start)), how);
-        }
-    }
-    if (how < LN_REDUCE_LARGEST) {
-        LN_SIMD_UNROLL
-        for (int half = LN_REDUCE_VECTORS / 2; half > 0; half /= 2) {
-            LN_SIMD_UNROLL
-            for (int k = 0; k < half; k++)
-                acc[k] = vf_add(acc[k], acc[k + half]);
-        }
-        return vf_reduce_add(acc[0]);
-    }
+    if (how < LN_REDUCE_LARGEST)
+        return lane_tree(acc);
     LN_SIMD_UNROLL
-    for (int k = 0; k < LN_REDUCE_VECTORS; k++)
+    for (int k = 0; k < LN_LANE_VECTORS; k++)
         vf_store(lanes + k * VF_WIDTH, acc[k]);
     return ln_lanes_extreme(lanes, how == LN_REDUCE_LARGEST);
 }
@@ -112,12 +93,15 @@ LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], i
 }
 
 static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start, int how) {
+    float tail[LN_LANES];
+    if (n % LN_LANES != 0)
+        lane_tail(x + n / LN_LANES * LN_LANES, (int)(n % LN_LANES), start, tail);
     switch (how) {
-    case LN_REDUCE_ADD: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_ADD);
-    case LN_REDUCE_ADD_ABS: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_ADD_ABS);
-    case LN_REDUCE_ADD_SQUARE: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_ADD_SQUARE);
-    case LN_REDUCE_LARGEST: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_LARGEST);
-    default: return LN_SIMD_NAME(reduce_block)(x, n, start, LN_REDUCE_SMALLEST);
+    case LN_REDUCE_ADD: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD);
+    case LN_REDUCE_ADD_ABS: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD_ABS);
+    case LN_REDUCE_ADD_SQUARE: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD_SQUARE);
+    case LN_REDUCE_LARGEST: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_LARGEST);
+    default: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_SMALLEST);
     }
 }
 
