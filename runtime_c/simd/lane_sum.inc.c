@@ -35,20 +35,25 @@ LN_SIMD_APART double lane_sum(const float *x, int64_t n, float shift, bool squar
     double total = 0.0;
     for (int64_t start = 0; start < n; start += LN_LANE_BLOCK) {
         int64_t end = ln_min(n, start + LN_LANE_BLOCK), i = start;
-        float tail[LN_LANES];
         vf lanes[LN_LANE_VECTORS];
-        if ((end - start) % LN_LANES != 0)
-            lane_tail(x + end - (end - start) % LN_LANES, (int)((end - start) % LN_LANES), shift, tail);
         LN_SIMD_UNROLL
         for (int k = 0; k < LN_LANE_VECTORS; k++)
             lanes[k] = vf_zero();
-        for (; i < end; i += LN_LANES) {
-            const float *group = i + LN_LANES <= end ? x + i : tail;
+        for (; i + LN_LANES <= end; i += LN_LANES) {
             LN_SIMD_UNROLL
             for (int k = 0; k < LN_LANE_VECTORS; k++) {
-                vf v = vf_sub(vf_load(group + k * VF_WIDTH), less);
+                vf v = vf_sub(vf_load(x + i + k * VF_WIDTH), less);
                 lanes[k] = vf_add(lanes[k], squares ? vf_mul(v, v) : v);
             }
+        }
+        int left = (int)(end - i);
+        LN_SIMD_UNROLL
+        for (int k = 0; k < LN_LANE_VECTORS; k++, left -= VF_WIDTH) {
+            if (left <= 0)
+                break;
+            vf v = left >= VF_WIDTH ? vf_load(x + end - left) : vf_load_partial(x + end - left, left);
+            v = vf_sub(vf_select(vm_first(left), v, less), less);
+            lanes[k] = vf_add(lanes[k], squares ? vf_mul(v, v) : v);
         }
         total += (double)lane_tree(lanes);
     }

@@ -21,7 +21,6 @@ static inline vf exp_not_positive(vf x) {
 }
 
 static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
-    float exponentials[LN_LANE_BLOCK];
     vf most = vf_set1(-INFINITY);
     double sum = 0.0;
     int64_t i = 0;
@@ -31,27 +30,35 @@ static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
     vf top = vf_set1(vf_reduce_max(most));
     for (int64_t start = 0; start < n; start += LN_LANE_BLOCK) {
         int64_t end = ln_min(n, start + LN_LANE_BLOCK);
-        float *e = logarithm ? exponentials : y + start;
-        for (i = start; i < end; i += VF_WIDTH) {
-            int left = (int)ln_min(VF_WIDTH, end - i);
-            vf v = vf_sub(left == VF_WIDTH ? vf_load(x + i) : vf_load_partial(x + i, left), top);
-            if (left == VF_WIDTH)
-                vf_store(e + i - start, exp_not_positive(v));
-            else
-                vf_store_partial(e + i - start, left, exp_not_positive(v));
+        vf lanes[LN_LANE_VECTORS];
+        LN_SIMD_UNROLL
+        for (int k = 0; k < LN_LANE_VECTORS; k++) lanes[k] = vf_zero();
+        for (i = start; i < end; i += LN_LANES) {
+            int left = (int)ln_min(end - i, LN_LANES);
+            const float *from = x + i;
+            float *to = y + i, tail[LN_LANES], results[LN_LANES];
+            if (left < LN_LANES) {
+                lane_tail(from, left, 0.0f, tail);
+                from = tail, to = results;
+            }
+            LN_SIMD_UNROLL
+            for (int k = 0; k < LN_LANE_VECTORS; k++) {
+                vf e = exp_not_positive(vf_sub(vf_load(from + k * VF_WIDTH), top));
+                if (left < LN_LANES) e = vf_select(vm_first(left - k * VF_WIDTH), e, vf_zero());
+                if (!logarithm) vf_store(to + k * VF_WIDTH, e);
+                lanes[k] = vf_add(lanes[k], e);
+            }
+            if (left < LN_LANES && !logarithm) memcpy(y + i, results, (size_t)left * sizeof *y);
         }
-        sum += lane_sum(e, end - start, 0.0f, false);
+        sum += (double)lane_tree(lanes);
     }
-    vf factor = vf_set1(1.0f / (float)sum), less = vf_set1(ln_log_f((float)sum));
-    for (i = 0; i < n; i += VF_WIDTH) {
-        int left = (int)ln_min(VF_WIDTH, n - i);
-        const float *from = logarithm ? x : y;
-        vf v = left == VF_WIDTH ? vf_load(from + i) : vf_load_partial(from + i, left);
-        v = logarithm ? vf_sub(vf_sub(v, top), less) : vf_mul(v, factor);
-        if (left == VF_WIDTH)
-            vf_store(y + i, v);
-        else
-            vf_store_partial(y + i, left, v);
+    vf factor = vf_set1(logarithm ? 1.0f : 1.0f / (float)sum), less = vf_set1(logarithm ? ln_log_f((float)sum) : 0.0f);
+    const float *from = logarithm ? x : y;
+    vf shift = logarithm ? top : vf_zero();
+    for (i = 0; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(y + i, vf_mul(vf_sub(vf_sub(vf_load(from + i), shift), less), factor));
+    if (i < n) {
+        vf v = vf_load_partial(from + i, (int)(n - i));
+        vf_store_partial(y + i, (int)(n - i), vf_mul(vf_sub(vf_sub(v, shift), less), factor));
     }
 }
 
