@@ -46,14 +46,14 @@ LN_SIMD_APART double lane_sum(const float *x, int64_t n, float shift, bool squar
                 lanes[k] = vf_add(lanes[k], squares ? vf_mul(v, v) : v);
             }
         }
-        int left = (int)(end - i);
         LN_SIMD_UNROLL
-        for (int k = 0; k < LN_LANE_VECTORS; k++, left -= VF_WIDTH) {
-            if (left <= 0)
-                break;
-            vf v = left >= VF_WIDTH ? vf_load(x + end - left) : vf_load_partial(x + end - left, left);
-            v = vf_sub(vf_select(vm_first(left), v, less), less);
-            lanes[k] = vf_add(lanes[k], squares ? vf_mul(v, v) : v);
+        for (int k = 0; k < LN_LANE_VECTORS; k++) {
+            int left = (int)(end - i) - k * VF_WIDTH;
+            if (left > 0) {
+                vf v = left >= VF_WIDTH ? vf_load(x + end - left) : vf_load_partial(x + end - left, left);
+                v = vf_sub(vf_select(vm_first(left), v, less), less);
+                lanes[k] = vf_add(lanes[k], squares ? vf_mul(v, v) : v);
+            }
         }
         total += (double)lane_tree(lanes);
     }
