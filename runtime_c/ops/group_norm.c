@@ -73,8 +73,8 @@ static double parameter(const ln_call *call, const ln_buffers *b, int i, int64_t
     return ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
 }
 
-/* Sum of x - mean, or of its squares, over element `first` to first + count of batch entry n, channel by channel. f64 goes
- * one after the other. */
+/* Sum of x - mean, or of its squares, over element `first` to first + count of batch entry n, channel by channel. f64
+ * goes one after the other. */
 static double group_sum(const ln_tensor *x, const void *data, int axis, int64_t n, int64_t first, int64_t size,
                         int64_t positions, double mean, bool squares) {
     double total = 0;
@@ -82,7 +82,8 @@ static double group_sum(const ln_tensor *x, const void *data, int axis, int64_t 
     for (int64_t start = 0; start < count; start += LN_LANE_BLOCK) {
         float lanes[LN_LANES] = {0};
         for (int64_t i = start; i < ln_min(count, start + LN_LANE_BLOCK); i++) {
-            int64_t at = n * x->strides[0] + (first + i / positions) * x->strides[axis] + spatial_offset(x, axis, i % positions);
+            int64_t at =
+                n * x->strides[0] + (first + i / positions) * x->strides[axis] + spatial_offset(x, axis, i % positions);
             double v = ln_load_f64(data, x->dtype, at);
             float w = (float)v - (float)mean;
             if (x->dtype == LINNET_F64)

@@ -80,7 +80,8 @@ static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end
 static double rounded(double v, bool wide) { return wide ? v : (double)(float)v; }
 
 /* Sum of x - mean, or of its squares, over the line from `in` on. f64 goes one after the other. */
-static double line_sum(const ln_tensor *x, const void *data, int axis, int64_t in, int64_t count, double mean, bool squares) {
+static double line_sum(const ln_tensor *x, const void *data, int axis, int64_t in, int64_t count, double mean,
+                       bool squares) {
     double total = 0;
     for (int64_t start = 0; start < count; start += LN_LANE_BLOCK) {
         float lanes[LN_LANES] = {0};
@@ -117,9 +118,13 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
             v = rounded(v, wide);
             v = rounded(v * inverse, wide);
             if (present(call, 1))
-                v = rounded(v * ln_load_f64(b->inputs[1], call->inputs[1].dtype, offset(x, &call->inputs[1], axis, rank, i)), wide);
+                v = rounded(
+                    v * ln_load_f64(b->inputs[1], call->inputs[1].dtype, offset(x, &call->inputs[1], axis, rank, i)),
+                    wide);
             if (present(call, 2))
-                v = rounded(v + ln_load_f64(b->inputs[2], call->inputs[2].dtype, offset(x, &call->inputs[2], axis, rank, i)), wide);
+                v = rounded(
+                    v + ln_load_f64(b->inputs[2], call->inputs[2].dtype, offset(x, &call->inputs[2], axis, rank, i)),
+                    wide);
             ln_store_f64(b->outputs[0], y->dtype, out + offset(x, y, axis, rank, i), v);
         }
         for (int i = 1; i < call->n_outputs; i++)

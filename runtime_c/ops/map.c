@@ -10,8 +10,7 @@ bool ln_map_broadcasts(const ln_map_attributes *map, int input) {
     bool table = false;
     for (int64_t k = 0; k + LN_MAP_WORDS <= map->program.n; k += LN_MAP_WORDS) {
         const int64_t *in = map->program.v + k;
-        if ((in[0] == LN_MAP_LOAD || in[0] == LN_MAP_LOAD_DEQUANTIZED) && in[2] == input)
-            return true;
+        if ((in[0] == LN_MAP_LOAD || in[0] == LN_MAP_LOAD_DEQUANTIZED) && in[2] == input) return true;
         table = table || (in[0] == LN_MAP_TABLE && in[3] == input);
     }
     return !table;
@@ -31,14 +30,11 @@ linnet_status ln_infer_map(const ln_infer *infer) {
                LINNET_BAD_ATTRIBUTE;
     }
     shape.rank = (int8_t)map->shape.n;
-    for (int64_t d = 0; d < map->shape.n; d++)
-        shape.dims[d] = map->shape.v[d];
+    for (int64_t d = 0; d < map->shape.n; d++) shape.dims[d] = map->shape.v[d];
     for (int i = 0; i < infer->n_inputs; i++) {
-        if (infer->inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i))
-            continue;
+        if (infer->inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i)) continue;
         linnet_status status = ln_broadcast(&shape, &infer->inputs[i], &shape, infer->error);
-        if (status)
-            return status;
+        if (status) return status;
     }
     for (int i = 0; i < infer->n_outputs; i++) {
         ln_same_shape(&shape, &infer->outputs[i]);
@@ -77,8 +73,7 @@ static cell load(const void *data, int dtype, int64_t at, int type) {
 
 /* Quantization of element `coordinates` of tensor t: per tensor or per axis, the axis counted in t's own shape. */
 static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int rank) {
-    if (t->quant->scheme != LN_QUANT_AXIS)
-        return 0;
+    if (t->quant->scheme != LN_QUANT_AXIS) return 0;
     int axis = ln_axis(t->quant->axis, t->rank);
     return axis < 0 || t->dims[axis] == 1 ? 0 : coordinates[rank - t->rank + axis];
 }
@@ -94,7 +89,9 @@ static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t 
 }
 
 /* Unary opcodes leave words 3 and 4 unused, binary ones word 4. */
-static const cell *argument(const cell *r, int64_t count, int64_t word) { return &r[word >= 0 && word < count ? word : 0]; }
+static const cell *argument(const cell *r, int64_t count, int64_t word) {
+    return &r[word >= 0 && word < count ? word : 0];
+}
 
 static cell compute(const int64_t *in, const cell *r, int64_t count, int a_type) {
     cell y = {.l = 0};
@@ -121,8 +118,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
             for (int64_t k = 0; k < count; k++) {
                 const int64_t *in = program + k * LN_MAP_WORDS;
                 bool is_store = in[0] == LN_MAP_STORE || in[0] == LN_MAP_STORE_QUANTIZED;
-                if (is_store != (pass == 1))
-                    continue;
+                if (is_store != (pass == 1)) continue;
                 const ln_tensor *t;
                 int64_t at;
                 switch (in[0]) {
@@ -164,11 +160,11 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
                 case LN_MAP_IOTA: r[k] = load(&coordinates[in[2]], LINNET_I64, 0, (int)in[1]); break;
                 case LN_MAP_FIXED_MULTIPLY:
                     r[k].i = ln_map_fixed_multiply(r[in[2]].i, (int32_t)map->integers.v[in[3]],
-                                               (int32_t)map->integers.v[in[4]]);
+                                                   (int32_t)map->integers.v[in[4]]);
                     break;
                 case LN_MAP_FIXED_MULTIPLY_SINGLE:
                     r[k].i = ln_map_fixed_multiply_single(r[in[2]].i, (int32_t)map->integers.v[in[3]],
-                                                      (int32_t)map->integers.v[in[4]]);
+                                                          (int32_t)map->integers.v[in[4]]);
                     break;
                 case LN_MAP_TABLE:
                     t = &call->inputs[in[3]];

@@ -19,8 +19,7 @@ static void add_dim(int64_t *sizes, int64_t *xs, int64_t *ys, int *n, dim d) {
         sizes[last] = d.size;
     }
     xs[last] = d.x;
-    if (ys)
-        ys[last] = d.y;
+    if (ys) ys[last] = d.y;
 }
 
 double ln_reduce_result(int64_t kind, double total, float scale, int64_t count) {
@@ -32,15 +31,14 @@ static bool fast_kind(const ln_call *call) {
     const ln_reduce_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     bool adds = a->kind == LN_REDUCE_KIND_SUM || a->kind == LN_REDUCE_KIND_MEAN;
-    if (!ln_dtype_is_float(y->dtype) || y->dtype == LINNET_F64 || call->epilogue)
-        return false;
+    if (!ln_dtype_is_float(y->dtype) || y->dtype == LINNET_F64 || call->epilogue) return false;
     if (x->dtype == LINNET_F32)
         return adds || a->kind == LN_REDUCE_KIND_MAX || a->kind == LN_REDUCE_KIND_MIN || a->kind == LN_REDUCE_KIND_L1 ||
                a->kind == LN_REDUCE_KIND_L2 || a->kind == LN_REDUCE_KIND_SUM_SQUARE;
-    if (x->dtype == LINNET_F16 || x->dtype == LINNET_BF16)
-        return adds;
+    if (x->dtype == LINNET_F16 || x->dtype == LINNET_BF16) return adds;
     bool stored = x->dtype == LINNET_I8 || x->dtype == LINNET_U8 || x->dtype == LINNET_I16;
-    return adds && stored && y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR && x->quant->count > 0;
+    return adds && stored && y->dtype == LINNET_F32 && x->quant && x->quant->scheme == LN_QUANT_TENSOR &&
+           x->quant->count > 0;
 }
 
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
@@ -58,10 +56,8 @@ bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
         bool reduced = mask >> d & 1u;
         int64_t y_stride = reduced ? 0 : y->strides[own];
         own += !reduced || a->keep_dims;
-        if (reduced)
-            p->count *= x->dims[d];
-        if (x->dims[d] == 1)
-            continue;
+        if (reduced) p->count *= x->dims[d];
+        if (x->dims[d] == 1) continue;
         if (reduced)
             add_dim(p->reduced_dims, p->reduced_x, NULL, &p->reduced, (dim){x->dims[d], x->strides[d], 0});
         else
@@ -73,10 +69,8 @@ bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *p) {
             kept[j] = kept[j - 1];
             kept[j - 1] = t;
         }
-    for (int i = 0; i < n; i++)
-        add_dim(p->kept_dims, p->kept_x, p->kept_y, &p->kept, kept[i]);
-    if (p->reduced == 0)
-        p->reduced_dims[p->reduced++] = 1;
+    for (int i = 0; i < n; i++) add_dim(p->kept_dims, p->kept_x, p->kept_y, &p->kept, kept[i]);
+    if (p->reduced == 0) p->reduced_dims[p->reduced++] = 1;
     /* A few columns are not worth a vector each. */
     if (p->kept > 0 && p->kept_x[p->kept - 1] == 1 && p->kept_dims[p->kept - 1] >= 8) {
         p->columns = true;

@@ -6,7 +6,8 @@
 /* ---- transposes of one tile: target[p][q] = source[q][p]; strides in bytes ---- */
 
 #if defined(LN_SIMD_NEON)
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
     uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s));
     uint32x4_t b = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + s_stride));
     uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + 2 * s_stride));
@@ -18,11 +19,11 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
     vst1q_u8((uint8_t *)t + 2 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_even, cd_even)));
     vst1q_u8((uint8_t *)t + 3 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_odd, cd_odd)));
 }
-static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 2 bytes */
+static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 2 bytes */
     uint16x8_t r[8], u[8];
     LN_SIMD_UNROLL
-    for (int k = 0; k < 8; k++)
-        r[k] = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)s + k * s_stride));
+    for (int k = 0; k < 8; k++) r[k] = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)s + k * s_stride));
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         u[2 * k] = vzip1q_u16(r[k], r[k + 4]);
@@ -39,11 +40,11 @@ static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t
         vst1q_u8((uint8_t *)t + (2 * k + 1) * t_stride, vreinterpretq_u8_u16(vzip2q_u16(r[k], r[k + 4])));
     }
 }
-static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 1 byte */
+static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 1 byte */
     uint8x8_t r[8], u[8];
     LN_SIMD_UNROLL
-    for (int k = 0; k < 8; k++)
-        r[k] = vld1_u8((const uint8_t *)s + k * s_stride);
+    for (int k = 0; k < 8; k++) r[k] = vld1_u8((const uint8_t *)s + k * s_stride);
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         u[2 * k] = vzip1_u8(r[k], r[k + 4]);
@@ -66,7 +67,8 @@ static inline __m128i LN_SIMD_NAME(row)(const char *p) { return _mm_loadu_si128(
 static inline void LN_SIMD_NAME(put)(char *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
 #if defined(LN_SIMD_SSE2)
 #define LN_TILE_4 4
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
     __m128i a = LN_SIMD_NAME(row)(s), b = LN_SIMD_NAME(row)(s + s_stride);
     __m128i c = LN_SIMD_NAME(row)(s + 2 * s_stride), d = LN_SIMD_NAME(row)(s + 3 * s_stride);
     __m128i ab0 = _mm_unpacklo_epi32(a, b), ab1 = _mm_unpackhi_epi32(a, b);
@@ -78,7 +80,8 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
 }
 #else
 #define LN_TILE_4 8
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 4 bytes */
     __m256 r[8], u[8];
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) { /* row k beside row k + 4: halves of registers never have to cross */
@@ -101,11 +104,11 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
     }
 }
 #endif
-static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 2 bytes */
+static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 2 bytes */
     __m128i r[8], u[8];
     LN_SIMD_UNROLL
-    for (int k = 0; k < 8; k++)
-        r[k] = LN_SIMD_NAME(row)(s + k * s_stride);
+    for (int k = 0; k < 8; k++) r[k] = LN_SIMD_NAME(row)(s + k * s_stride);
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         u[2 * k] = _mm_unpacklo_epi16(r[k], r[k + 4]);
@@ -122,11 +125,11 @@ static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t
         LN_SIMD_NAME(put)(t + (2 * k + 1) * t_stride, _mm_unpackhi_epi16(r[k], r[k + 4]));
     }
 }
-static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 1 byte */
+static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 1 byte */
     __m128i r[8], u[4];
     LN_SIMD_UNROLL
-    for (int k = 0; k < 8; k++)
-        r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(s + k * s_stride));
+    for (int k = 0; k < 8; k++) r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(s + k * s_stride));
     LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) /* rows k and k + 4, byte by byte */
         u[k] = _mm_unpacklo_epi8(r[k], r[k + 4]);
@@ -152,7 +155,8 @@ static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t
 static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows,
                                     int64_t columns, size_t size) {
     int step = size == 4 ? LN_TILE_4 : size <= 2 ? 8 : 16;
-    int64_t whole_rows = size == 8 ? 0 : rows / step * step, whole_columns = columns / step * step, width = (int64_t)size;
+    int64_t whole_rows = size == 8 ? 0 : rows / step * step, whole_columns = columns / step * step,
+            width = (int64_t)size;
     for (int64_t p0 = 0; p0 < whole_rows; p0 += 16) {
         for (int64_t q0 = 0; q0 < whole_columns; q0 += 16) {
             for (int64_t p = p0; p < ln_min(p0 + 16, whole_rows); p += step) {
@@ -173,19 +177,19 @@ static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, in
         for (int64_t p0 = 0; p0 < rows; p0 += 8)
             for (int64_t q0 = 0; q0 < columns; q0 += 8)
                 ln_copy_corner(s + q0 * s_stride + p0 * 8, s_stride, t + p0 * t_stride + q0 * 8, t_stride,
-                                     ln_min(8, rows - p0), ln_min(8, columns - q0), 8);
+                               ln_min(8, rows - p0), ln_min(8, columns - q0), 8);
         return;
     }
     if (whole_columns < columns)
         ln_copy_corner(s + whole_columns * s_stride, s_stride, t + whole_columns * width, t_stride, whole_rows,
-                             columns - whole_columns, size);
+                       columns - whole_columns, size);
     if (whole_rows < rows)
         ln_copy_corner(s + whole_rows * width, s_stride, t + whole_rows * t_stride, t_stride, rows - whole_rows,
-                             columns, size);
+                       columns, size);
 }
 
-static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                            int thread) {
+static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                            int64_t end, int thread) {
     (void)phase;
     (void)thread;
     ln_copy_run(call, b, begin, end, LN_SIMD_NAME(transpose));

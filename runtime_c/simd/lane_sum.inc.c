@@ -23,8 +23,7 @@ static inline float lane_tree(vf *lanes) {
     LN_SIMD_UNROLL
     for (int half = LN_LANE_VECTORS / 2; half > 0; half /= 2) {
         LN_SIMD_UNROLL
-        for (int k = 0; k < half; k++)
-            lanes[k] = vf_add(lanes[k], lanes[k + half]);
+        for (int k = 0; k < half; k++) lanes[k] = vf_add(lanes[k], lanes[k + half]);
     }
     return vf_reduce_add(lanes[0]);
 }
@@ -37,8 +36,7 @@ LN_SIMD_APART double lane_sum(const float *x, int64_t n, float shift, bool squar
         int64_t end = ln_min(n, start + LN_LANE_BLOCK), i = start;
         vf lanes[LN_LANE_VECTORS];
         LN_SIMD_UNROLL
-        for (int k = 0; k < LN_LANE_VECTORS; k++)
-            lanes[k] = vf_zero();
+        for (int k = 0; k < LN_LANE_VECTORS; k++) lanes[k] = vf_zero();
         for (; i + LN_LANES <= end; i += LN_LANES) {
             LN_SIMD_UNROLL
             for (int k = 0; k < LN_LANE_VECTORS; k++) {

@@ -21,12 +21,10 @@ static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, int32_t zero, const c
     switch (stride == 1 ? t->dtype : 0) {
     case LINNET_F32: memcpy(out, p, (size_t)n * sizeof *out); return;
     case LINNET_F16:
-        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-            vf_store(out + i, vf_load_f16(half + i));
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(out + i, vf_load_f16(half + i));
         break;
     case LINNET_BF16:
-        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-            vf_store(out + i, vf_load_bf16(half + i));
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(out + i, vf_load_bf16(half + i));
         break;
     case LINNET_I8:
         for (; i + VF_WIDTH <= n; i += VF_WIDTH)
@@ -42,8 +40,7 @@ static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, int32_t zero, const c
         break;
     default: break;
     }
-    for (; i < n && t->dtype == LINNET_F32; i++)
-        out[i] = ((const float *)(const void *)p)[i * stride];
+    for (; i < n && t->dtype == LINNET_F32; i++) out[i] = ((const float *)(const void *)p)[i * stride];
     bool is_float = ln_dtype_is_float(t->dtype);
     for (; i < n; i++)
         out[i] = is_float ? (float)ln_load_f64(data, t->dtype, at + i * stride)
@@ -64,25 +61,22 @@ LN_ALWAYS float LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, const floa
     vf acc[LN_LANE_VECTORS];
     float lanes[LN_LANES];
     LN_SIMD_UNROLL
-    for (int k = 0; k < LN_LANE_VECTORS; k++)
-        acc[k] = vf_set1(start);
+    for (int k = 0; k < LN_LANE_VECTORS; k++) acc[k] = vf_set1(start);
     for (int64_t i = 0; i < n; i += LN_LANES) {
         const float *group = i + LN_LANES <= n ? x + i : tail;
         LN_SIMD_UNROLL
         for (int k = 0; k < LN_LANE_VECTORS; k++)
             acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(group + k * VF_WIDTH), how);
     }
-    if (how < LN_REDUCE_LARGEST)
-        return lane_tree(acc);
+    if (how < LN_REDUCE_LARGEST) return lane_tree(acc);
     LN_SIMD_UNROLL
-    for (int k = 0; k < LN_LANE_VECTORS; k++)
-        vf_store(lanes + k * VF_WIDTH, acc[k]);
+    for (int k = 0; k < LN_LANE_VECTORS; k++) vf_store(lanes + k * VF_WIDTH, acc[k]);
     return ln_lanes_extreme(lanes, how == LN_REDUCE_LARGEST);
 }
 
 /* Rows, `stride` elements apart, of `vectors` vectors: each to the lane whose turn it is, the first to lane `turn`. */
-LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x, int64_t rows,
-                                            int64_t stride, int vectors, const int how) {
+LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x,
+                                            int64_t rows, int64_t stride, int vectors, const int how) {
     for (int64_t r = 0; r < rows; r++, x += stride) {
         float *lane = lanes[(turn + r) % LN_LANES];
         for (int k = 0; k < vectors; k++) {
@@ -94,8 +88,7 @@ LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], i
 
 static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start, int how) {
     float tail[LN_LANES];
-    if (n % LN_LANES != 0)
-        lane_tail(x + n / LN_LANES * LN_LANES, (int)(n % LN_LANES), start, tail);
+    if (n % LN_LANES != 0) lane_tail(x + n / LN_LANES * LN_LANES, (int)(n % LN_LANES), start, tail);
     switch (how) {
     case LN_REDUCE_ADD: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD);
     case LN_REDUCE_ADD_ABS: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD_ABS);
@@ -107,11 +100,11 @@ static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start,
 
 static void LN_SIMD_NAME(reduce_rows)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x, int64_t rows,
                                       int64_t stride, int vectors, int how) {
-#define LN_ROWS_AS(how)                                                                     \
-    if (vectors == LN_REDUCE_COLUMNS / VF_WIDTH)                                            \
-        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, LN_REDUCE_COLUMNS / VF_WIDTH, how); \
-    else                                                                                    \
-        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, vectors, how);           \
+#define LN_ROWS_AS(how)                                                                                                \
+    if (vectors == LN_REDUCE_COLUMNS / VF_WIDTH)                                                                       \
+        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, LN_REDUCE_COLUMNS / VF_WIDTH, how);                 \
+    else                                                                                                               \
+        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, vectors, how);                                      \
     break;
     switch (how) {
     case LN_REDUCE_ADD: LN_ROWS_AS(LN_REDUCE_ADD)
@@ -127,8 +120,7 @@ static void LN_SIMD_NAME(reduce_rows)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t
 static int64_t LN_SIMD_NAME(reduce_next)(const ln_reduce_plan *p, int dims, int64_t *at, int64_t offset) {
     for (int d = dims - 1; d >= 0; d--) {
         offset += p->reduced_x[d];
-        if (++at[d] < p->reduced_dims[d])
-            break;
+        if (++at[d] < p->reduced_dims[d]) break;
         offset -= p->reduced_dims[d] * p->reduced_x[d];
         at[d] = 0;
     }
@@ -141,8 +133,8 @@ static double LN_SIMD_NAME(reduce_fold)(double total, float block, int how) {
 }
 
 /* The reduction of p->count elements from x_at on. */
-static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan *p, const char *x, int64_t x_at, int how,
-                                       float start) {
+static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan *p, const char *x, int64_t x_at,
+                                       int how, float start) {
     const ln_tensor *t = &call->inputs[0];
     float buffer[LN_LANE_BLOCK];
     int last = p->reduced - 1;
@@ -152,11 +144,11 @@ static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan
     for (int64_t done = 0; done < p->count; done += LN_LANE_BLOCK) {
         int64_t n = ln_min(LN_LANE_BLOCK, p->count - done);
         const float *values = buffer;
-        if (in_place)
-            values = (const float *)(const void *)x + x_at + done;
+        if (in_place) values = (const float *)(const void *)x + x_at + done;
         for (int64_t filled = 0; filled < n && !in_place;) {
             int64_t run = ln_min(n - filled, left);
-            LN_SIMD_NAME(reduce_widen)(t, p->zero, x, offset + (p->reduced_dims[last] - left) * step, step, run, buffer + filled);
+            LN_SIMD_NAME(reduce_widen)
+            (t, p->zero, x, offset + (p->reduced_dims[last] - left) * step, step, run, buffer + filled);
             filled += run;
             left -= run;
             if (left == 0) {
@@ -169,14 +161,15 @@ static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan
     return total;
 }
 
-static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t at, double v) {
+static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t at,
+                                        double v) {
     const ln_reduce_attributes *a = call->attributes;
     ln_store_float(b->outputs[0], call->outputs[0].dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
 }
 
 /* The reductions of `width` neighbours: each has its 16 lanes, and a row adds to one lane of all. */
-static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t x_at,
-                                         int64_t y_at, int64_t width, int how, float start) {
+static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b,
+                                         int64_t x_at, int64_t y_at, int64_t width, int how, float start) {
     const ln_tensor *t = &call->inputs[0];
     const char *x = b->inputs[0];
     float lanes[LN_LANES][LN_REDUCE_COLUMNS], buffer[LN_REDUCE_COLUMNS] = {0};
@@ -184,13 +177,11 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
     int vectors = (int)ln_ceil_div(width, VF_WIDTH);
     bool in_place = t->dtype == LINNET_F32 && width % VF_WIDTH == 0;
     int64_t at[LN_MAX_RANK] = {0}, offset = x_at;
-    for (int64_t i = 0; i < width; i++)
-        totals[i] = (double)start;
+    for (int64_t i = 0; i < width; i++) totals[i] = (double)start;
     for (int64_t done = 0; done < p->count;) {
         int64_t stop = ln_min(p->count, done + LN_LANE_BLOCK);
         for (int l = 0; l < LN_LANES; l++)
-            for (int i = 0; i < vectors; i++)
-                vf_store(lanes[l] + i * VF_WIDTH, vf_set1(start));
+            for (int i = 0; i < vectors; i++) vf_store(lanes[l] + i * VF_WIDTH, vf_set1(start));
         while (done < stop) {
             const float *row = (const float *)(const void *)x + offset;
             int last = p->reduced - 1;
@@ -205,26 +196,24 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
             offset = LN_SIMD_NAME(reduce_next)(p, p->reduced, at, offset + (rows - 1) * p->reduced_x[last]);
         }
         for (int half = LN_LANES / 2; half > 0; half /= 2)
-            LN_SIMD_NAME(reduce_rows)(lanes, 0, lanes[half], half, LN_REDUCE_COLUMNS, vectors,
-                                      how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
-        for (int64_t i = 0; i < width; i++)
-            totals[i] = LN_SIMD_NAME(reduce_fold)(totals[i], lanes[0][i], how);
+            LN_SIMD_NAME(reduce_rows)
+            (lanes, 0, lanes[half], half, LN_REDUCE_COLUMNS, vectors, how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
+        for (int64_t i = 0; i < width; i++) totals[i] = LN_SIMD_NAME(reduce_fold)(totals[i], lanes[0][i], how);
     }
-    for (int64_t i = 0; i < width; i++)
-        LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + i * p->inner_y, totals[i]);
+    for (int64_t i = 0; i < width; i++) LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + i * p->inner_y, totals[i]);
 }
 
-static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                               int thread) {
+static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                               int64_t end, int thread) {
     (void)phase;
     (void)thread;
     const ln_reduce_plan *p = call->state;
     int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
-    int how = kind == LN_REDUCE_KIND_MAX   ? LN_REDUCE_LARGEST
-              : kind == LN_REDUCE_KIND_MIN ? LN_REDUCE_SMALLEST
-              : kind == LN_REDUCE_KIND_L1  ? LN_REDUCE_ADD_ABS
+    int how = kind == LN_REDUCE_KIND_MAX                                       ? LN_REDUCE_LARGEST
+              : kind == LN_REDUCE_KIND_MIN                                     ? LN_REDUCE_SMALLEST
+              : kind == LN_REDUCE_KIND_L1                                      ? LN_REDUCE_ADD_ABS
               : kind == LN_REDUCE_KIND_L2 || kind == LN_REDUCE_KIND_SUM_SQUARE ? LN_REDUCE_ADD_SQUARE
-                                                                                : LN_REDUCE_ADD;
+                                                                               : LN_REDUCE_ADD;
     float start = how == LN_REDUCE_LARGEST ? -INFINITY : how == LN_REDUCE_SMALLEST ? INFINITY : 0.0f;
     for (int64_t item = begin; item < end; item++) {
         int64_t rest = item / p->blocks, first = item % p->blocks * p->block, x_at = 0, y_at = 0;
@@ -235,10 +224,11 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
             y_at += c * p->kept_y[d];
         }
         if (p->columns)
-            LN_SIMD_NAME(reduce_columns)(call, p, b, x_at + first, y_at + first * p->inner_y,
-                                         ln_min(p->block, p->inner - first), how, start);
+            LN_SIMD_NAME(reduce_columns)
+            (call, p, b, x_at + first, y_at + first * p->inner_y, ln_min(p->block, p->inner - first), how, start);
         else
-            LN_SIMD_NAME(reduce_finish)(call, p, b, y_at, LN_SIMD_NAME(reduce_one)(call, p, b->inputs[0], x_at, how, start));
+            LN_SIMD_NAME(reduce_finish)
+            (call, p, b, y_at, LN_SIMD_NAME(reduce_one)(call, p, b->inputs[0], x_at, how, start));
     }
     return LINNET_OK;
 }
@@ -250,13 +240,11 @@ static bool LN_SIMD_NAME(reduce_supports)(const ln_call *call) {
 
 static linnet_status LN_SIMD_NAME(reduce_configure)(ln_call *call) {
     ln_reduce_plan *p = ln_call_state(call, sizeof *p);
-    if (!p)
-        return LINNET_OUT_OF_MEMORY;
+    if (!p) return LINNET_OUT_OF_MEMORY;
     ln_reduce_make_plan(call, p);
     call->state = p;
     call->work[0] = p->blocks;
-    for (int d = 0; d < p->kept; d++)
-        call->work[0] *= p->kept_dims[d];
+    for (int d = 0; d < p->kept; d++) call->work[0] *= p->kept_dims[d];
     call->grain = ln_max(1, 16384 / ln_max(1, ln_count(&call->inputs[0]) / ln_max(1, call->work[0])));
     return LINNET_OK;
 }
@@ -271,7 +259,8 @@ const ln_kernel LN_SIMD_NAME(ln_reduce_simd) = {
     .run = LN_SIMD_NAME(reduce_work),
 };
 
-/* ---- argmax and argmin of f32 along one axis, in any layout: scalar code, so the plainest ISA level stands for all ---- */
+/* ---- argmax and argmin of f32 along one axis, in any layout: scalar code, so the plainest ISA level stands for all
+ * ---- */
 
 #if defined(LN_SIMD_SSE2) || defined(LN_SIMD_NEON)
 
@@ -280,8 +269,8 @@ static bool LN_SIMD_NAME(arg_supports)(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
     uint32_t mask;
     bool bad;
-    return call->epilogue == NULL && x->dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_I64 && ln_count(x) > 0 &&
-           (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN) &&
+    return call->epilogue == NULL && x->dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_I64 &&
+           ln_count(x) > 0 && (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN) &&
            ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad) && mask != 0 && (mask & (mask - 1)) == 0;
 }
 
@@ -291,8 +280,8 @@ static linnet_status LN_SIMD_NAME(arg_configure)(ln_call *call) {
     return LINNET_OK;
 }
 
-static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                           int thread) {
+static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                           int64_t end, int thread) {
     (void)phase;
     (void)thread;
     const ln_reduce_attributes *a = call->attributes;
@@ -302,8 +291,7 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
     bool bad, largest = a->kind == LN_REDUCE_KIND_ARGMAX, last = a->select_last_index != 0;
     int axis = 0;
     ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad);
-    while (!(mask >> axis & 1u))
-        axis++;
+    while (!(mask >> axis & 1u)) axis++;
     kept.dims[axis] = 1;
     for (int64_t i = begin; i < end; i++) {
         const float *p = (const float *)b->inputs[0] + ln_offset_of(&kept, i);
@@ -312,8 +300,7 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
         for (int64_t k = 1; k < x->dims[axis]; k++) {
             float v = p[k * stride];
             bool better = largest ? !(v <= best) : !(v >= best); /* also when v is NaN, the extreme */
-            if (best != best)
-                better = last && v != v;
+            if (best != best) better = last && v != v;
             if (better || (last && v == best)) {
                 best = v;
                 best_at = k;

@@ -87,19 +87,17 @@ static inline vm vm_first(int n) { return vi_gt(vi_set1(n), vi_iota()); }
 #endif
 
 /* Partial access, by way of a buffer on the stack; out of line, because tails are rare and many. */
-#define LN_SIMD_PARTIAL_LOAD(vector, name, type)                       \
-    LN_SIMD_APART vector name##_partial(const type *p, int n) {        \
-        type lanes[VF_WIDTH] = {0};                                     \
-        for (int i = 0; i < n; i++)                                     \
-            lanes[i] = p[i];                                            \
-        return name(lanes);                                             \
+#define LN_SIMD_PARTIAL_LOAD(vector, name, type)                                                                       \
+    LN_SIMD_APART vector name##_partial(const type *p, int n) {                                                        \
+        type lanes[VF_WIDTH] = {0};                                                                                    \
+        for (int i = 0; i < n; i++) lanes[i] = p[i];                                                                   \
+        return name(lanes);                                                                                            \
     }
-#define LN_SIMD_PARTIAL_STORE(vector, name, type)                      \
-    LN_SIMD_APART void name##_partial(type *p, int n, vector v) {      \
-        type lanes[VF_WIDTH];                                           \
-        name(lanes, v);                                                 \
-        for (int i = 0; i < n; i++)                                     \
-            p[i] = lanes[i];                                            \
+#define LN_SIMD_PARTIAL_STORE(vector, name, type)                                                                      \
+    LN_SIMD_APART void name##_partial(type *p, int n, vector v) {                                                      \
+        type lanes[VF_WIDTH];                                                                                          \
+        name(lanes, v);                                                                                                \
+        for (int i = 0; i < n; i++) p[i] = lanes[i];                                                                   \
     }
 LN_SIMD_PARTIAL_LOAD(vi, vi_load_i8, int8_t)
 LN_SIMD_PARTIAL_LOAD(vi, vi_load_u8, uint8_t)

@@ -26,7 +26,8 @@ static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
     int64_t i = 0;
     for (; i + VF_WIDTH <= n; i += VF_WIDTH) most = vf_max(most, vf_load(x + i));
     if (i < n)
-        most = vf_max(most, vf_select(vm_first((int)(n - i)), vf_load_partial(x + i, (int)(n - i)), vf_set1(-INFINITY)));
+        most =
+            vf_max(most, vf_select(vm_first((int)(n - i)), vf_load_partial(x + i, (int)(n - i)), vf_set1(-INFINITY)));
     vf top = vf_set1(vf_reduce_max(most));
     for (int64_t start = 0; start < n; start += LN_LANE_BLOCK) {
         int64_t end = ln_min(n, start + LN_LANE_BLOCK);
@@ -55,7 +56,8 @@ static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
     vf factor = vf_set1(logarithm ? 1.0f : 1.0f / (float)sum), less = vf_set1(logarithm ? ln_log_f((float)sum) : 0.0f);
     const float *from = logarithm ? x : y;
     vf shift = logarithm ? top : vf_zero();
-    for (i = 0; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(y + i, vf_mul(vf_sub(vf_sub(vf_load(from + i), shift), less), factor));
+    for (i = 0; i + VF_WIDTH <= n; i += VF_WIDTH)
+        vf_store(y + i, vf_mul(vf_sub(vf_sub(vf_load(from + i), shift), less), factor));
     if (i < n) {
         vf v = vf_load_partial(from + i, (int)(n - i));
         vf_store_partial(y + i, (int)(n - i), vf_mul(vf_sub(vf_sub(v, shift), less), factor));
