@@ -42,9 +42,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=description)
     made.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for .lnt files and pictures")
     made.add_argument("--seconds", type=float, default=3.0, help="time to measure each row for (default: 3)")
-    made.add_argument(
-        "--threads", type=int, default=None, help="threads per session (default: linnet's choice)"
-    )
+    made.add_argument("--threads", type=int, default=None, help="threads per session (default: linnet's choice)")
     return made
 
 

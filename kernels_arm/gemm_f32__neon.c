@@ -1,5 +1,5 @@
 /* gemm_f32__neon.c - f32 matmul and conv for every ARMv8, tiles of up to 8 x 8: 16 accumulators, 8 vectors of A, which
- * hold four steps of K each, and 2 of B. f16 and bf16 activations are widened on the way in (gather), weights on load.
+ * hold four steps of K each, and 2 of B. f16 and bf16 activations are widened on the way in (gather), weights panel by panel.
  * Sums are taken in blocks of K_BLOCK products, as in kernels_x86/gemm_f32.inc, for the smaller error. */
 #include "core/gemm.h"
 
@@ -19,21 +19,13 @@ static inline float32x4_t load_bf16(const void *p) {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16((const uint16_t *)p), 16));
 }
 
-static inline __attribute__((always_inline)) float32x4_t load_b(const char *b, int j, const int dtype) {
-    if (dtype == LINNET_F16)
-        return load_f16(b + j * LANES * 2);
-    if (dtype == LINNET_BF16)
-        return load_bf16(b + j * LANES * 2);
-    return vld1q_f32((const float *)(const void *)b + j * LANES);
-}
-
 /* One of the four steps: the lane must be a constant. */
 #define STEP(lane)                                                                                                     \
     do {                                                                                                               \
         float32x4_t column[2];                                                                                         \
         LN_UNROLL                                                                                                      \
         for (int j = 0; j < vectors; j++)                                                                              \
-            column[j] = load_b(b, j, dtype);                                                                           \
+            column[j] = vld1q_f32((const float *)(const void *)b + j * LANES);                                                                           \
         b += b_step;                                                                                                   \
         LN_UNROLL                                                                                                      \
         for (int i = 0; i < rows; i++)                                                                                 \
@@ -42,8 +34,7 @@ static inline __attribute__((always_inline)) float32x4_t load_b(const char *b, i
                 sum[i][j] = vfmaq_laneq_f32(sum[i][j], column[j], value[i], lane);                                     \
     } while (0)
 
-static inline __attribute__((always_inline)) void gemm_f32(const int rows, const int vectors, const int dtype,
-                                                           const ln_gemm_tile *t) {
+static inline __attribute__((always_inline)) void gemm_f32(const int rows, const int vectors, const ln_gemm_tile *t) {
     const char *b = t->b;
     const void *const *a = t->a;
     const int64_t b_step = t->b_step;
@@ -125,25 +116,13 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
 }
 
 #define GEMM_INSTANCE(r)                                                                                               \
-    static void full_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, LINNET_F32, t); }                                     \
-    static void half_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, LINNET_F32, t); }                                     \
-    static void full_f16_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, LINNET_F16, t); }                                 \
-    static void half_f16_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, LINNET_F16, t); }                                 \
-    static void full_bf16_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, LINNET_BF16, t); }                               \
-    static void half_bf16_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, LINNET_BF16, t); }
+    static void full_##r(const ln_gemm_tile *t) { gemm_f32(r, 2, t); }                                                 \
+    static void half_##r(const ln_gemm_tile *t) { gemm_f32(r, 1, t); }
 LN_GEMM_ROWS_8(GEMM_INSTANCE)
-#define GEMM_FULL(r) full_##r,
-#define GEMM_HALF(r) half_##r,
-#define GEMM_FULL_F16(r) full_f16_##r,
-#define GEMM_HALF_F16(r) half_f16_##r,
-#define GEMM_FULL_BF16(r) full_bf16_##r,
-#define GEMM_HALF_BF16(r) half_bf16_##r,
-static const ln_gemm_ukernel full[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL)};
-static const ln_gemm_ukernel half[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF)};
-static const ln_gemm_ukernel full_f16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL_F16)};
-static const ln_gemm_ukernel half_f16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF_F16)};
-static const ln_gemm_ukernel full_bf16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL_BF16)};
-static const ln_gemm_ukernel half_bf16[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF_BF16)};
+#define GEMM_FULL(r) [r] = full_##r,
+#define GEMM_HALF(r) [r] = half_##r,
+static const ln_gemm_ukernel full[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_FULL)};
+static const ln_gemm_ukernel half[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_HALF)};
 
 static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
     float *y = dst;
@@ -159,15 +138,12 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
                         src_dtype, LINNET_F32);
 }
 
-#define SET(NAME, DTYPE, FULL, HALF)                                                                                   \
-    const ln_gemm_set NAME = {.a_dtype = LINNET_F32, .b_dtype = DTYPE, .c_dtype = LINNET_F32, .rows = MAX_ROWS,        \
-                              .width = 2 * LANES, .depth = 1,                                                          \
-                              .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,                        \
-                              .takes_b = 1u << DTYPE, .full = FULL, .half = HALF, .convert = convert};
-SET(ln_gemm_f32__neon, LINNET_F32, full, half)
-SET(ln_gemm_f16__neon, LINNET_F16, full_f16, half_f16)
-SET(ln_gemm_bf16__neon, LINNET_BF16, full_bf16, half_bf16)
-static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon, &ln_gemm_f16__neon, &ln_gemm_bf16__neon};
+const ln_gemm_set ln_gemm_f32__neon = {
+    .a_dtype = LINNET_F32, .b_dtype = LINNET_F32, .c_dtype = LINNET_F32, .halves = true, .rows = MAX_ROWS,
+    .width = 2 * LANES, .depth = 1, .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+    .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16, .full = full, .half = half,
+    .convert = convert};
+static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
 
 LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon",
                 "conv_transpose_f32_igemm_8x8__neon", LN_ISA_NEON, sets)

@@ -120,14 +120,14 @@ static inline __attribute__((always_inline)) void gemm_s16(const int rows, const
     static void full_wide_##r(const ln_gemm_tile *t) { gemm_s16(r, 2, true, t); }                                      \
     static void half_wide_##r(const ln_gemm_tile *t) { gemm_s16(r, 1, true, t); }
 LN_GEMM_ROWS_8(GEMM_INSTANCE)
-#define GEMM_FULL(r) full_##r,
-#define GEMM_HALF(r) half_##r,
-#define GEMM_FULL_WIDE(r) full_wide_##r,
-#define GEMM_HALF_WIDE(r) half_wide_##r,
-static const ln_gemm_ukernel full[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL)};
-static const ln_gemm_ukernel half[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF)};
-static const ln_gemm_ukernel full_wide[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_FULL_WIDE)};
-static const ln_gemm_ukernel half_wide[MAX_ROWS + 1] = {NULL, LN_GEMM_ROWS_8(GEMM_HALF_WIDE)};
+#define GEMM_FULL(r) [r] = full_##r,
+#define GEMM_HALF(r) [r] = half_##r,
+#define GEMM_FULL_WIDE(r) [r] = full_wide_##r,
+#define GEMM_HALF_WIDE(r) [r] = half_wide_##r,
+static const ln_gemm_ukernel full[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_FULL)};
+static const ln_gemm_ukernel half[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_HALF)};
+static const ln_gemm_ukernel full_wide[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_FULL_WIDE)};
+static const ln_gemm_ukernel half_wide[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_HALF_WIDE)};
 
 static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
     int16_t *y = dst;

@@ -1,5 +1,5 @@
 /* gemm_f32__avx2.c - f32 matmul and conv, tiles of up to 6 x 16: 12 accumulators, 2 vectors of B, one of A.
- * f16 and bf16 activations are widened on the way in (gather), weights on load. */
+ * f16 and bf16 activations are widened on the way in (gather), weights panel by panel. */
 #include "core/gemm.h"
 
 #include <immintrin.h>
@@ -37,15 +37,12 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
                         src_dtype, LINNET_F32);
 }
 
-#define SET(NAME, DTYPE, FULL, HALF)                                                                                   \
-    const ln_gemm_set NAME = {.a_dtype = LINNET_F32, .b_dtype = DTYPE, .c_dtype = LINNET_F32, .rows = MAX_ROWS,        \
-                              .width = 2 * VEC_LANES, .depth = 1,                                                      \
-                              .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,                        \
-                              .takes_b = 1u << DTYPE, .full = FULL, .half = HALF, .convert = convert};
-SET(ln_gemm_f32__avx2, LINNET_F32, full, half)
-SET(ln_gemm_f16__avx2, LINNET_F16, full_f16, half_f16)
-SET(ln_gemm_bf16__avx2, LINNET_BF16, full_bf16, half_bf16)
-static const ln_gemm_set *const sets[] = {&ln_gemm_f32__avx2, &ln_gemm_f16__avx2, &ln_gemm_bf16__avx2};
+const ln_gemm_set ln_gemm_f32__avx2 = {
+    .a_dtype = LINNET_F32, .b_dtype = LINNET_F32, .c_dtype = LINNET_F32, .halves = true, .rows = MAX_ROWS,
+    .width = 2 * VEC_LANES, .depth = 1, .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+    .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16, .full = full, .half = half,
+    .convert = convert};
+static const ln_gemm_set *const sets[] = {&ln_gemm_f32__avx2};
 
 LN_GEMM_KERNELS(f32__avx2, "matmul_f32_6x16__avx2", "conv_f32_igemm_6x16__avx2",
                 "conv_transpose_f32_igemm_6x16__avx2", LN_ISA_AVX2, sets)

@@ -34,7 +34,7 @@ const ln_gemm_set ln_gemm_i8__avx512 = {
 const ln_gemm_set ln_gemm_i16__avx512 = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
     .depth = 2, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i8__avx512, .takes_b = 1u << LINNET_I8,
-    .full = full_wide, .half = half_wide, .convert = convert, .row_sums = row_sums, .store = store};
+    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512, &ln_gemm_i16__avx512};
 
 LN_GEMM_KERNELS(int__avx512, "matmul_int_s16pairs_14x32__avx512", "conv_int_igemm_s16pairs_14x32__avx512",

@@ -27,7 +27,7 @@ const ln_gemm_set ln_gemm_i16narrow__avx512vnni = {
 const ln_gemm_set ln_gemm_i16__avx512vnni = {
     .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
     .depth = 2, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i16narrow__avx512vnni, .takes_b = 1u << LINNET_I8,
-    .full = full_wide, .half = half_wide, .convert = convert, .row_sums = row_sums, .store = store};
+    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i16__avx512vnni};
 
 LN_GEMM_KERNELS(int16__avx512vnni, "matmul_int16_s16pairs_14x32__avx512vnni",

@@ -83,14 +83,14 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
     static void full_u_##r(const ln_gemm_tile *t) { gemm_s8(r, 2, false, t); }                                         \
     static void half_u_##r(const ln_gemm_tile *t) { gemm_s8(r, 1, false, t); }
 GEMM_ROWS(GEMM_INSTANCE)
-#define GEMM_FULL_S(r) full_s_##r,
-#define GEMM_HALF_S(r) half_s_##r,
-#define GEMM_FULL_U(r) full_u_##r,
-#define GEMM_HALF_U(r) half_u_##r,
-static const ln_gemm_ukernel full_s[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_FULL_S)};
-static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_HALF_S)};
-static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_FULL_U)};
-static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = {NULL, GEMM_ROWS(GEMM_HALF_U)};
+#define GEMM_FULL_S(r) [r] = full_s_##r,
+#define GEMM_HALF_S(r) [r] = half_s_##r,
+#define GEMM_FULL_U(r) [r] = full_u_##r,
+#define GEMM_HALF_U(r) [r] = half_u_##r,
+static const ln_gemm_ukernel full_s[MAX_ROWS + 1] = {GEMM_ROWS(GEMM_FULL_S)};
+static const ln_gemm_ukernel half_s[MAX_ROWS + 1] = {GEMM_ROWS(GEMM_HALF_S)};
+static const ln_gemm_ukernel full_u[MAX_ROWS + 1] = {GEMM_ROWS(GEMM_FULL_U)};
+static const ln_gemm_ukernel half_u[MAX_ROWS + 1] = {GEMM_ROWS(GEMM_HALF_U)};
 
 static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
     if (stride == 1)

@@ -229,7 +229,8 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         )
         out.append(
             f'    [LN_OP_{op.name.upper()}] = {{"{op.name}", LN_OP_{op.name.upper()}, {i0}, {i1}, {o0}, {o1}, '
-            f"{' | '.join(flags) or '0'}, LN_PREFER_{op.layout.upper()}, 0x{mask:x}u,\n        {attributes}, ln_infer_{op.name}}},"
+            f"{' | '.join(flags) or '0'}, LN_PREFER_{op.layout.upper()}, 0x{mask:x}u,\n"
+            f"        {attributes}, ln_infer_{op.name}}},"
         )
     out += ["};", "", "const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {"]
     for name, row in opcodes.items():

@@ -124,3 +124,9 @@ def compile_c(sources: list[Path], out: Path, *options: str, compiler: str = "cc
     need(compiler)
     run([compiler, "-std=c11", "-Wall", "-Wextra", "-Werror", *map(str, sources), "-o", str(out), *options])
     return out
+
+
+def c_test(folder: Path, name: str, rounds: int) -> list[str]:
+    """The command that runs a C test; those that repeat random cases take the number of rounds (ten times with LINNET_SOAK)."""
+    repeats = "argc > 1 ? atoi(argv[1])" in (ROOT / "tests" / "c" / f"{name}.c").read_text()
+    return [str(folder / name), *([str(rounds * (10 if os.environ.get("LINNET_SOAK") else 1))] if repeats else [])]

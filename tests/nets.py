@@ -85,9 +85,7 @@ class _Builder:
         self.weights: list[onnx.TensorProto] = []
         self.values: dict[str, np.ndarray] = {"input": images(_IMAGES, seed)}
 
-    def conv(
-        self, x: str, channels: int, kernel: int, stride: int = 1, groups: int = 1, bias: bool = False
-    ) -> str:
+    def conv(self, x: str, channels: int, kernel: int, stride: int = 1, groups: int = 1, bias: bool = False) -> str:
         """A convolution with He-normal weights, "same" padding of (kernel - 1) / 2 on every side."""
         value = self.values[x]
         shape = (channels, value.shape[1] // groups, kernel, kernel)
@@ -153,9 +151,7 @@ class _Builder:
 
     def classifier(self, x: str) -> str:
         """Global mean, flatten and Gemm; the logits get std 2 over classes and differ between pictures."""
-        flat = self._node(
-            "Flatten", [pooled := self.global_pool(x)], lambda _: self.values[pooled][:, :, 0, 0], axis=1
-        )
+        flat = self._node("Flatten", [pooled := self.global_pool(x)], lambda _: self.values[pooled][:, :, 0, 0], axis=1)
         features = self.values[flat]
         weight = self.rng.standard_normal((_CLASSES, features.shape[1]), np.float32)
         # Half of what all pictures share goes into the bias: else one class would win on every picture.

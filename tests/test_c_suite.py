@@ -4,11 +4,10 @@ CMake builds each configuration once; a program that ends with another status th
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.native import ROOT, SANITIZED, build, c_tests, run
+from tests.native import ROOT, SANITIZED, build, c_test, c_tests, run
 
 
 def _threaded() -> list[str]:
@@ -18,10 +17,6 @@ def _threaded() -> list[str]:
     return [name for name in c_tests() if words.search((folder / f"{name}.c").read_text())]
 
 
-def _program(kind: str, name: str) -> Path:
-    return build(kind) / name
-
-
 def test_there_are_c_tests() -> None:
     assert len(c_tests()) >= 5
     assert _threaded(), "no C test starts a thread: ThreadSanitizer would see nothing"
@@ -29,16 +24,16 @@ def test_there_are_c_tests() -> None:
 
 @pytest.mark.parametrize("name", c_tests())
 def test_plain(name: str) -> None:
-    run([str(_program("release", name))], cwd=ROOT, timeout=120)
+    run(c_test(build("release"), name, 12), cwd=ROOT, timeout=300)
 
 
 @pytest.mark.parametrize("name", c_tests())
 def test_address_and_undefined(name: str) -> None:
-    run([str(_program("address", name))], cwd=ROOT, timeout=240, env=SANITIZED)
+    run(c_test(build("address"), name, 3), cwd=ROOT, timeout=300, env=SANITIZED)
 
 
 @pytest.mark.parametrize("name", _threaded())
 def test_threads(name: str) -> None:
     folder = build("thread", *_threaded())
     # setarch -R: gcc 12's TSan cannot place its shadow under the most random address layouts of newer kernels.
-    run(["setarch", "-R", str(folder / name)], cwd=ROOT, timeout=240, env=SANITIZED)
+    run(["setarch", "-R", *c_test(folder, name, 2)], cwd=ROOT, timeout=300, env=SANITIZED)

@@ -13,7 +13,7 @@ import pytest
 import linnet
 from linnet._fetch import FetchError
 from tests import nets, zoo
-from tests.native import ROOT, build, c_tests, need, run
+from tests.native import ROOT, build, c_test, c_tests, need, run
 
 CPUS = ("cortex-a53", "max")
 SYSROOT = "/usr/aarch64-linux-gnu"
@@ -29,7 +29,7 @@ def _emulated(cpu: str) -> list[str]:
 @pytest.mark.parametrize("cpu", CPUS)
 @pytest.mark.parametrize("name", c_tests())
 def test_c_tests(name: str, cpu: str) -> None:
-    run([*_emulated(cpu), str(build("aarch64") / name)], cwd=ROOT, timeout=300)
+    run([*_emulated(cpu), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
 
 
 @functools.cache

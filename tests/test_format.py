@@ -89,7 +89,9 @@ def shape_of_graph(graph: Graph) -> object:
         nodes = []
         for n in f.nodes:
             attributes = {name: attribute(n.attribute(name)) for name in OPS[n.op]["attributes"]}
-            nodes.append((n.op, n.name or n.outputs[0].name, n.source, numbers(n.inputs), numbers(n.outputs), attributes))
+            nodes.append(
+                (n.op, n.name or n.outputs[0].name, n.source, numbers(n.inputs), numbers(n.outputs), attributes)
+            )
         return f.name, tensors, nodes, numbers(f.inputs), numbers(f.outputs)
 
     variables = [

@@ -1,4 +1,4 @@
-"""Damaged .lnt files: 20,000 random changes and truncations under AddressSanitizer and UBSan, opened, planned and run.
+"""Damaged .lnt files: 100,000 random changes and truncations under AddressSanitizer and UBSan, opened, planned and run.
 No crash, no hang, no leak, no record without words. `make soak` tries a hundred times as many."""
 
 from __future__ import annotations
@@ -13,8 +13,19 @@ import pytest
 from tests.graphs import bytes_of
 from tests.native import ROOT, SANITIZED, build, run
 
-SEEDS = ("mlp", "conv_net", "conv_net_i8", "counter", "branch", "loop", "recurrent", "gather", "data_dependent", "dynamic")
-TOTAL = 20_000
+SEEDS = (
+    "mlp",
+    "conv_net",
+    "conv_net_i8",
+    "counter",
+    "branch",
+    "loop",
+    "recurrent",
+    "gather",
+    "data_dependent",
+    "dynamic",
+)
+TOTAL = 100_000
 
 
 def _driver(name: str, folder: Path) -> Path:

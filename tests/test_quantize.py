@@ -220,12 +220,10 @@ def test_shape_arithmetic_in_floats_survives_f16() -> None:
         helper.make_node("Cast", ["s2"], ["si"], to=TensorProto.INT64),
         helper.make_node("Expand", ["x0", "si"], ["y"]),
     ]
-    graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n"]), helper.make_tensor_value_info("x0", TensorProto.FLOAT, [1])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m"])],
-        [numpy_helper.from_array(np.array([1.0], np.float32), "two")],
-    )  # fmt: skip
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", ["n"]), ("x0", [1]))]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["m"])]
+    weights = [numpy_helper.from_array(np.array([1.0], np.float32), "two")]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     half = linnet.quantize(linnet.from_onnx(model), None, dtype="f16")
     result = linnet.Session(half).run({"x": np.zeros(2049, np.float32), "x0": np.ones(1, np.float32)})["y"]

@@ -41,7 +41,9 @@ def _given(folder: Path, values: dict[str, np.ndarray]) -> list[str]:
 def test_run_computes_what_python_computes(name: str, tmp_path: Path) -> None:
     """Also for shapes that the file leaves open and for results whose shape depends on data."""
     model, values = _model(tmp_path, name), feeds(name)
-    done = _tool("linnet-run", model, *_given(tmp_path, values), "--output-dir", "results", "--threads", 1, cwd=tmp_path)
+    done = _tool(
+        "linnet-run", model, *_given(tmp_path, values), "--output-dir", "results", "--threads", 1, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     expected = linnet.Session(str(model), threads=1).run(values)
     assert {path.name for path in (tmp_path / "results").iterdir()} == {f"{key}.npy" for key in expected}

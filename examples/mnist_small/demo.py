@@ -41,9 +41,7 @@ def run(options: report.Options) -> list[report.Row]:
         guesses = np.array([int(session.run(feeds(image))[OUTPUT].argmax()) for image in images])
         wrong = int((guesses != labels).sum())
         milliseconds = report.median_ms(partial(session.run, feeds(images[0])), options.seconds)
-        rows.append(
-            report.Row(dtype, path.stat().st_size, session.memory["total"], wrong, len(labels), milliseconds)
-        )
+        rows.append(report.Row(dtype, path.stat().st_size, session.memory["total"], wrong, len(labels), milliseconds))
         title = f"{dtype}: {wrong} of {len(labels)} digits wrong, {milliseconds:.3f} ms each"
         contact_sheet(images, labels, guesses, title, options.out / f"mnist_small-{dtype}.png")
     report.print_table(f"Digits: {len(labels)} drawn samples", rows, "digits", "one digit")
@@ -56,9 +54,7 @@ def feeds(image: np.ndarray) -> dict[str, np.ndarray]:
     return {INPUT: (image.astype(np.float32) / 255)[None, None]}
 
 
-def contact_sheet(
-    images: np.ndarray, labels: np.ndarray, guesses: np.ndarray, title: str, path: Path
-) -> None:
+def contact_sheet(images: np.ndarray, labels: np.ndarray, guesses: np.ndarray, title: str, path: Path) -> None:
     """Write a PNG of all digits u8 [N,28,28], each with its guess in the corner: green right, red wrong."""
     rows = -(-len(images) // _COLUMNS)
     sheet = Image.new("RGB", (_COLUMNS * _CELL, rows * _CELL + _HEADER), "white")

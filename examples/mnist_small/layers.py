@@ -85,9 +85,7 @@ class Pointwise(Layer):
 
     def backward(self, gradient: np.ndarray) -> np.ndarray:
         weight = self.values["weight"]
-        self.gradients["weight"] = self.x.reshape(-1, weight.shape[0]).T @ gradient.reshape(
-            -1, weight.shape[1]
-        )
+        self.gradients["weight"] = self.x.reshape(-1, weight.shape[0]).T @ gradient.reshape(-1, weight.shape[1])
         return gradient @ weight.T
 
 
@@ -140,9 +138,7 @@ class Adam:
 
     def __init__(self, layers: list[Layer], decay: float = 1e-3) -> None:
         self.layers, self.decay, self.count = layers, decay, 0
-        self.state = [
-            {name: (np.zeros_like(v), np.zeros_like(v)) for name, v in la.values.items()} for la in layers
-        ]
+        self.state = [{name: (np.zeros_like(v), np.zeros_like(v)) for name, v in la.values.items()} for la in layers]
 
     def step(self, rate: float) -> None:
         """One update at learning rate `rate` from the gradients that the layers hold."""

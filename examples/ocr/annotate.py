@@ -16,9 +16,7 @@ _BLUE, _ORANGE, _RED, _BLACK = (40, 110, 220), (230, 120, 20), (220, 30, 30), (2
 _HEADER = 34
 
 
-def annotate(
-    image: np.ndarray, lines: Sequence[Line], written: Sequence[str], title: str, path: Path
-) -> None:
+def annotate(image: np.ndarray, lines: Sequence[Line], written: Sequence[str], title: str, path: Path) -> None:
     """Write a PNG: the page u8 [H,W,3] with boxes on the left, the text as read on the right, a title."""
     height, width = image.shape[:2]
     canvas = Image.new("RGB", (2 * width, height + _HEADER), "white")

@@ -32,7 +32,8 @@ typedef struct ln_gemm_tile {
     int64_t ldc;
     int64_t columns;
     const void *init;       /* `width` accumulators that every row begins with; NULL (floats): those in c */
-    const int32_t *row_sum; /* integers: added to every element of the row; NULL: none */
+    const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: none */
+    bool wide;              /* 64-bit sums: init and c are int64_t */
     float low, high;        /* floats: clamp on store (NaN passes) */
 } ln_gemm_tile;
 
@@ -48,11 +49,12 @@ typedef void (*ln_gemm_store)(const ln_requant *r, int64_t channel, const void *
                               int64_t n, void *y, int64_t y_stride);
 
 /* What one ISA offers for one kind of product. Panels are `width` columns wide, the last one half as wide when that is
- * enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows. */
+ * enough. full[r] and half[r] compute tiles of r rows, 1 <= r <= rows; NULL for an r that has no kernel, but 1 has. */
 typedef struct ln_gemm_set {
     uint8_t a_dtype; /* what the kernel reads; other dtypes are converted on the way (gather) */
-    uint8_t b_dtype; /* what panels hold: F32, F16, BF16, I8, U8 */
+    uint8_t b_dtype; /* what panels hold: F32, I8, U8 */
     uint8_t c_dtype; /* F32, I32, I64 */
+    bool halves;     /* constant f16 and bf16 panels stay as they are: convert is fast enough to widen them each time */
     uint8_t rows, width, depth;
     uint16_t takes, takes_b; /* bit per linnet_dtype of x (or a), and of w (or b), that this set serves */
     const ln_gemm_ukernel *full;
@@ -118,11 +120,10 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
                                                 LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,       \
                                                 ln_gemm_pack,       ln_gemm_run};
 
-/* Expands M(r) for every row count up to the tile's. */
-#define LN_GEMM_ROWS_4(M) M(1) M(2) M(3) M(4)
-#define LN_GEMM_ROWS_6(M) LN_GEMM_ROWS_4(M) M(5) M(6)
-#define LN_GEMM_ROWS_8(M) LN_GEMM_ROWS_6(M) M(7) M(8)
-#define LN_GEMM_ROWS_12(M) LN_GEMM_ROWS_8(M) M(9) M(10) M(11) M(12)
-#define LN_GEMM_ROWS_14(M) LN_GEMM_ROWS_12(M) M(13) M(14)
+/* Expands M(r) for the row counts that tiles have: a few, for the library's size. */
+#define LN_GEMM_ROWS_4(M) M(1) M(2) M(4)
+#define LN_GEMM_ROWS_6(M) LN_GEMM_ROWS_4(M) M(6)
+#define LN_GEMM_ROWS_8(M) LN_GEMM_ROWS_4(M) M(8)
+#define LN_GEMM_ROWS_14(M) LN_GEMM_ROWS_4(M) M(7) M(14)
 
 #endif

@@ -75,9 +75,13 @@ static uint64_t bytes_of(const ln_tensor *t) {
     return t->dtype != LINNET_NONE && ln_bytes(t, &bytes) ? bytes : 0;
 }
 
+/* Waking a worker costs about a microsecond, and more on a busy machine: a thread gets at least some ten of work. */
+enum { LEAST_FLOPS = 1 << 17 };
+
 static int threads_for(const ln_call *call, int phase) {
     int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);
     if (n > call->work[phase]) n = call->work[phase];
+    if (call->flops > 0) n = ln_min(n, (int64_t)(call->flops / LEAST_FLOPS));
     return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
 }
 

@@ -60,8 +60,11 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
         double p[5];
         for (int i = 1; i < 5; i++)
             p[i] = ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
-        double factor = p[1] / sqrt(p[4] + a->epsilon);
-        ln_store_f64(b->outputs[0], y->dtype, out, (ln_load_f64(b->inputs[0], x->dtype, in) - p[3]) * factor + p[2]);
+        double factor = p[1] / sqrt(p[4] + a->epsilon), shift = p[2] - p[3] * factor;
+        double v = ln_load_f64(b->inputs[0], x->dtype, in);
+        /* Up to f32 with the roundings of the fast kernel, so that the bits are the same. */
+        v = x->dtype == LINNET_F64 ? v * factor + shift : (double)((float)v * (float)factor + (float)shift);
+        ln_store_f64(b->outputs[0], y->dtype, out, v);
     }
     return LINNET_OK;
 }

@@ -32,14 +32,15 @@ typedef struct ln_copy_plan {
     int64_t count, capacity;
     ln_copy_rectangle *rectangles;
     int64_t items;
-    uint32_t size;         /* bytes of an element */
-    int32_t value_input;   /* pad: operand that holds the fill value; -1: the attribute */
+    uint32_t size;       /* bytes of an element */
+    int32_t value_input; /* pad: operand that holds the fill value; -1: the attribute */
     unsigned char value[8];
-    bool flat;             /* a reshape between layouts that no rectangle describes: element by element */
+    bool flat; /* a reshape between layouts that no rectangle describes: element by element */
 } ln_copy_plan;
 
 /* Parameters of the kinds that take them from attributes or operands. All return LN_COPY_KNOWN when every number is
- * known, LN_COPY_UNKNOWN when an operand's value is not known yet, LN_COPY_BAD on nonsense (the caller words the error). */
+ * known, LN_COPY_UNKNOWN when an operand's value is not known yet, LN_COPY_BAD on nonsense (the caller words the
+ * error). */
 enum ln_copy_known { LN_COPY_KNOWN, LN_COPY_UNKNOWN, LN_COPY_BAD };
 
 /* The list of operand `i`, else of the attribute; at most 2 * LN_MAX_RANK entries. */
@@ -63,5 +64,14 @@ linnet_status ln_copy_configure(ln_call *call);
 void ln_copy_flat(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
 /* Merges dims that can be merged and decides how the rectangle is run; used by ln_copy_make_plan. */
 void ln_copy_coalesce(ln_copy_rectangle *r);
+
+/* target[p][q] = source[q][p] for p < rows, q < columns; strides in bytes. */
+typedef void (*ln_copy_transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows,
+                                  int64_t columns, size_t size);
+/* The same element by element. */
+void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
+                    size_t size);
+/* Items [begin, end) of the plan in call->state. */
+void ln_copy_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, ln_copy_transpose transpose);
 
 #endif

@@ -111,8 +111,8 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
     block->sums = NULL;
     if (g->b_zero == 0) return;
     block->sums = (int32_t *)(void *)(scratch + g->rows_offset);
-    for (int64_t tile = 0, done = 0; done < block->count; tile++) {
-        int64_t n = ln_gemm_tile_rows(block->count, g->set->rows, tile);
+    for (int64_t done = 0; done < block->count;) {
+        int64_t n = ln_gemm_tile_rows(g->set, block->count - done);
         g->set->row_sums(block->rows + done * g->segments, g->segments, n, g->length, block->sums + done);
         done += n;
     }
@@ -134,7 +134,7 @@ static target target_of(const ln_gemm *g, const ln_buffers *b, const row_block *
 }
 
 static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column, int64_t columns,
-                    target to) {
+                    target to, char *scratch) {
     const ln_gemm_set *set = g->set;
     const ln_gemm_product *p = &g->products[block->product];
     int64_t c_size = (int64_t)ln_dtype_size(set->c_dtype), b_size = (int64_t)ln_dtype_size(set->b_dtype);
@@ -143,7 +143,8 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
     const char *init =
         (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset + p->matrix * g->init_width * c_size;
     ln_gemm_tile tile = {
-        .taps = block->segments, .kc = block->length, .ldc = to.ldc, .low = -INFINITY, .high = INFINITY};
+        .taps = block->segments, .kc = block->length, .ldc = to.ldc, .low = -INFINITY, .high = INFINITY,
+        .wide = set->c_dtype == LINNET_I64};
     if (block->chunk == g->chunks - 1) tile.low = g->low, tile.high = g->high;
     for (int64_t at = column; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
@@ -153,13 +154,19 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
             tile.b_step = g->b_step;
             tile.b = whole + at * b_size;
         } else {
-            tile.b_step = width * b_size;
+            tile.b_step = width * (int64_t)ln_dtype_size(g->panel_dtype);
             tile.b = panels + panel * g->panel_bytes;
         }
         tile.b = (const char *)tile.b + block->skipped * tile.b_step;
+        if (g->panel_dtype != set->b_dtype) {
+            char *widened = scratch + g->b_offset;
+            set->convert(widened, tile.b, 1, block->segments * block->length * width, g->panel_dtype);
+            tile.b = widened;
+            tile.b_step = width * b_size;
+        }
         tile.init = block->chunk == 0 ? init + at * c_size : NULL;
-        for (int64_t i = 0, done = 0; done < block->count; i++) {
-            int64_t n = ln_gemm_tile_rows(block->count, set->rows, i);
+        for (int64_t done = 0; done < block->count;) {
+            int64_t n = ln_gemm_tile_rows(set, block->count - done);
             tile.a = block->rows + done * block->segments;
             tile.c = to.c + (done * to.ldc + at - column) * c_size;
             tile.row_sum = block->sums == NULL ? NULL : block->sums + done;
@@ -209,7 +216,7 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
                 make_rows(g, b, scratch, &block);
             }
             to = target_of(g, b, &block, column, scratch);
-            compute(g, b, &block, column, columns, to);
+            compute(g, b, &block, column, columns, to, scratch);
         }
         if (g->integer || g->apply) finish(call, g, b, &block, column, columns, to);
     }

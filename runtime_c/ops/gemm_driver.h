@@ -38,7 +38,7 @@ typedef struct ln_gemm {
     const void *padding;       /* kc elements of the zero point, in the caller's dtype or the kernel's (gather) */
 
     /* B: element (k = tap, c; n) at matrix_offset + n * b_n + tap * b_tap + c * b_c. */
-    int b_operand, b_dtype;
+    int b_operand, b_dtype, panel_dtype; /* as it comes, and in panels: the kernel's, or f16 or bf16, widened in scratch */
     int64_t b_n, b_tap, b_c;
     const int64_t *matrix_offset;
     int b_shift; /* added to every element when packed, so that it fits the panel's type */
@@ -63,7 +63,7 @@ typedef struct ln_gemm {
     /* Blocks: m_block rows by n_block columns are one work item. */
     int64_t m_block, n_block, m_blocks, n_blocks;
     size_t init_offset;                     /* in packed, or in scratch */
-    size_t rows_offset, a_offset, c_offset; /* in the thread's scratch: row sums, gathered A, result */
+    size_t rows_offset, a_offset, b_offset, c_offset; /* in the thread's scratch: row sums, gathered A, a widened panel, result */
 } ln_gemm;
 
 /* The set that serves this call's dtypes, or NULL. */
@@ -76,10 +76,11 @@ bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
 /* After operands are described: integers, layout of panels, blocks, memory. */
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode);
 
-/* Rows of tile i when `count` rows are cut into the fewest tiles of at most `most`, as even as can be. */
-static inline int64_t ln_gemm_tile_rows(int64_t count, int64_t most, int64_t i) {
-    int64_t tiles = ln_ceil_div(count, most);
-    return count / tiles + (i < count % tiles ? 1 : 0);
+/* Rows of the next tile when `left` rows are left: the most that there is a kernel for. */
+static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
+    int64_t n = ln_min(left, set->rows);
+    while (set->full[n] == NULL) n--;
+    return n;
 }
 
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {

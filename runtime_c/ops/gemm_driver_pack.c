@@ -30,11 +30,11 @@ static inline void pack_same(const ln_gemm *g, const char *source, int64_t first
 
 static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                         char *out) {
-    int64_t size = (int64_t)ln_dtype_size(g->set->b_dtype);
+    int64_t size = (int64_t)ln_dtype_size(g->panel_dtype);
     if (columns < width) memset(out, 0, (size_t)(g->segments * g->padded * width * size));
     if (g->b_dtype == LINNET_F32) {
         pack_same(g, source, first, columns, width, 4, out);
-    } else if (g->b_dtype == g->set->b_dtype) {
+    } else if (g->b_dtype == g->panel_dtype) {
         pack_same(g, source, first, columns, width, 2, out);
     } else {
         for (int64_t tap = 0; tap < g->taps; tap++)

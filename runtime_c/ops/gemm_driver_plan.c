@@ -160,7 +160,8 @@ static bool must_gather(const ln_gemm *g) {
 static void plan_chunks(ln_gemm *g) {
     int64_t k = g->taps * g->kc, unit = g->plain ? 1 : g->kc, most = g->plain ? g->kc : g->taps;
     g->chunk = most, g->chunks = 1;
-    if (g->integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->gather)) return;
+    bool widened = g->panel_dtype != g->set->b_dtype;
+    if (g->integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->gather && !widened)) return;
     g->chunk = ln_max(ln_ceil_div(most, ln_ceil_div(k, CHUNK_K)), ln_min(most, ln_max(CHUNK_K / 2 / unit, 1)));
     g->chunks = ln_ceil_div(most, g->chunk);
 }
@@ -178,6 +179,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
         set = g->set = set->narrow;
         g->requant.wide = false;
     }
+    g->panel_dtype = set->halves && g->b_constant ? g->b_dtype : set->b_dtype;
     int64_t depth = set->depth;
     g->a_size = (int64_t)ln_dtype_size(g->a_dtype), g->copy_size = (int64_t)ln_dtype_size(set->a_dtype);
     g->gather = must_gather(g);
@@ -189,7 +191,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     /* An odd number of cache lines from row to row puts the rows of a tile into different cache sets. */
     int64_t copied = g->chunks > 1 ? g->chunk * (g->plain ? 1 : g->kc) : g->padded;
     g->copy_stride = ((copied * g->copy_size + 63) / 64 | 1) * 64;
-    int64_t column_bytes = g->segments * g->padded * (int64_t)ln_dtype_size(set->b_dtype);
+    int64_t column_bytes = g->segments * g->padded * (int64_t)ln_dtype_size((linnet_dtype)g->panel_dtype);
     g->panels = ln_ceil_div(g->n, set->width);
     g->panel_bytes = column_bytes * set->width;
     int64_t last = ln_gemm_panel_width(g, g->panels - 1) * column_bytes;
@@ -219,6 +221,11 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     if (g->b_zero != 0) at += ln_round_up((size_t)g->m_block * sizeof(int32_t), LN_ALIGNMENT);
     g->a_offset = at;
     if (g->gather) at += ln_round_up((size_t)(g->m_block * g->copy_stride), LN_ALIGNMENT);
+    g->b_offset = at;
+    if (g->panel_dtype != set->b_dtype) {
+        int64_t unit = g->plain ? 1 : g->kc;
+        at += ln_round_up((size_t)(g->chunk * unit * set->width) * ln_dtype_size(set->b_dtype), LN_ALIGNMENT);
+    }
     g->c_offset = at;
     if (!g->direct) at += (size_t)(g->m_block * g->n_block) * c_size;
     call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);

@@ -77,8 +77,8 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
         return;
     }
     position p = position_of(&g->window, first);
-    for (int64_t tile = 0, done = 0; done < count; tile++) {
-        int64_t n = ln_gemm_tile_rows(count, g->set->rows, tile);
+    for (int64_t done = 0; done < count;) {
+        int64_t n = ln_gemm_tile_rows(g->set, count - done);
         for (int64_t i = 0; i < n; i++, advance(&g->window, &p))
             window_pointers(g, base, &p, part, rows + done * (part.end - part.begin) + i, n);
         done += n;

@@ -1,6 +1,7 @@
 /* group_norm.c - shape rule and scalar reference of group normalisation; groups = 0 is instance normalisation. */
-/* Sums are kept in double for every dtype; the fast kernels in simd/norm.inc.c compute in f32. */
+/* f64 is computed in f64; other types in f32, with the bits of the fast kernels in simd/norm.inc.c. */
 #include "core/kernel.h"
+#include "ops/lane_sum.h"
 
 #include <math.h>
 
@@ -72,6 +73,29 @@ static double parameter(const ln_call *call, const ln_buffers *b, int i, int64_t
     return ln_load_f64(b->inputs[i], call->inputs[i].dtype, channel * call->inputs[i].strides[0]);
 }
 
+/* Sum of x - mean, or of its squares, over element `first` to first + count of batch entry n, channel by channel. f64
+ * goes one after the other. */
+static double group_sum(const ln_tensor *x, const void *data, int axis, int64_t n, int64_t first, int64_t size,
+                        int64_t positions, double mean, bool squares) {
+    double total = 0;
+    int64_t count = size * positions;
+    for (int64_t start = 0; start < count; start += LN_LANE_BLOCK) {
+        float lanes[LN_LANES] = {0};
+        for (int64_t i = start; i < ln_min(count, start + LN_LANE_BLOCK); i++) {
+            int64_t at =
+                n * x->strides[0] + (first + i / positions) * x->strides[axis] + spatial_offset(x, axis, i % positions);
+            double v = ln_load_f64(data, x->dtype, at);
+            float w = (float)v - (float)mean;
+            if (x->dtype == LINNET_F64)
+                total += squares ? (v - mean) * (v - mean) : v - mean;
+            else
+                lanes[i % LN_LANES] += squares ? w * w : w;
+        }
+        total += x->dtype == LINNET_F64 ? 0 : (double)ln_lanes_added(lanes);
+    }
+    return total;
+}
+
 static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread) {
     (void)phase, (void)thread;
@@ -80,32 +104,24 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     int axis = ln_axis(a->channel_axis, x->rank);
     int64_t channels = x->dims[axis], groups = group_count(call, channels), size = groups > 0 ? channels / groups : 0,
             positions = 1;
+    bool wide = x->dtype == LINNET_F64;
     for (int d = 1; d < x->rank; d++) positions *= d == axis ? 1 : x->dims[d];
     double count = (double)(positions * size);
     for (int64_t item = begin; item < end; item++) {
         int64_t n = item / groups, first = item % groups * size;
-        double sum = 0, squares = 0;
-        for (int64_t c = first; c < first + size; c++)
-            for (int64_t i = 0; i < positions; i++)
-                sum += ln_load_f64(b->inputs[0], x->dtype,
-                                   n * x->strides[0] + c * x->strides[axis] + spatial_offset(x, axis, i));
-        double mean = count > 0 ? sum / count : 0;
-        for (int64_t c = first; c < first + size; c++)
-            for (int64_t i = 0; i < positions; i++) {
-                double v = ln_load_f64(b->inputs[0], x->dtype,
-                                       n * x->strides[0] + c * x->strides[axis] + spatial_offset(x, axis, i)) -
-                           mean;
-                squares += v * v;
-            }
+        double mean = count > 0 ? group_sum(x, b->inputs[0], axis, n, first, size, positions, 0, false) / count : 0;
+        mean = wide ? mean : (double)(float)mean;
+        double squares = group_sum(x, b->inputs[0], axis, n, first, size, positions, mean, true);
         double inverse = 1 / sqrt((count > 0 ? squares / count : 0) + a->epsilon);
+        inverse = wide ? inverse : (double)(float)inverse;
         for (int64_t c = first; c < first + size; c++) {
-            double factor = inverse * parameter(call, b, 1, c, 1), shift = parameter(call, b, 2, c, 0);
+            double factor = inverse * parameter(call, b, 1, c, 1), shift = parameter(call, b, 2, c, 0) - mean * factor;
             for (int64_t i = 0; i < positions; i++) {
                 double v = ln_load_f64(b->inputs[0], x->dtype,
-                                       n * x->strides[0] + c * x->strides[axis] + spatial_offset(x, axis, i)) -
-                           mean;
+                                       n * x->strides[0] + c * x->strides[axis] + spatial_offset(x, axis, i));
+                v = wide ? v * factor + shift : (double)((float)v * (float)factor + (float)shift);
                 ln_store_f64(b->outputs[0], y->dtype,
-                             n * y->strides[0] + c * y->strides[axis] + spatial_offset(y, axis, i), v * factor + shift);
+                             n * y->strides[0] + c * y->strides[axis] + spatial_offset(y, axis, i), v);
             }
         }
     }

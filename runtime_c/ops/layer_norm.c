@@ -1,6 +1,7 @@
 /* layer_norm.c - shape rule and scalar reference of layer normalisation (and RMS normalisation) over trailing axes. */
-/* Sums are kept in double for every dtype; the fast kernels in simd/norm.inc.c compute in f32. */
+/* f64 is computed in f64; other types in f32, with the bits of the fast kernels in simd/norm.inc.c. */
 #include "core/kernel.h"
+#include "ops/lane_sum.h"
 
 #include <math.h>
 
@@ -75,6 +76,28 @@ static int64_t offset(const ln_tensor *x, const ln_tensor *t, int begin, int end
     return at;
 }
 
+/* One operation in f64 on f32 operands, rounded to f32, has the bits of the operation in f32. */
+static double rounded(double v, bool wide) { return wide ? v : (double)(float)v; }
+
+/* Sum of x - mean, or of its squares, over the line from `in` on. f64 goes one after the other. */
+static double line_sum(const ln_tensor *x, const void *data, int axis, int64_t in, int64_t count, double mean,
+                       bool squares) {
+    double total = 0;
+    for (int64_t start = 0; start < count; start += LN_LANE_BLOCK) {
+        float lanes[LN_LANES] = {0};
+        for (int64_t i = start; i < ln_min(count, start + LN_LANE_BLOCK); i++) {
+            double v = ln_load_f64(data, x->dtype, in + offset(x, x, axis, x->rank, i));
+            float w = (float)v - (float)mean;
+            if (x->dtype == LINNET_F64)
+                total += squares ? (v - mean) * (v - mean) : v - mean;
+            else
+                lanes[i % LN_LANES] += squares ? w * w : w;
+        }
+        total += x->dtype == LINNET_F64 ? 0 : (double)ln_lanes_added(lanes);
+    }
+    return total;
+}
+
 static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread) {
     (void)phase, (void)thread;
@@ -84,21 +107,24 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     int64_t count = count_from(x, axis, rank);
     for (int64_t item = begin; item < end; item++) {
         int64_t in = offset(x, x, 0, axis, item), out = offset(x, y, 0, axis, item);
-        double sum = 0, squares = 0;
-        for (int64_t i = 0; i < count && !a->rms; i++)
-            sum += ln_load_f64(b->inputs[0], x->dtype, in + offset(x, x, axis, rank, i));
-        double mean = count > 0 ? sum / (double)count : 0;
+        double mean = count > 0 && !a->rms ? line_sum(x, b->inputs[0], axis, in, count, 0, false) / (double)count : 0;
+        bool wide = x->dtype == LINNET_F64;
+        mean = wide ? mean : (double)(float)mean;
+        double squares = line_sum(x, b->inputs[0], axis, in, count, mean, true);
+        double inverse = 1 / sqrt((count > 0 ? squares / (double)count : 0) + a->epsilon);
+        inverse = wide ? inverse : (double)(float)inverse;
         for (int64_t i = 0; i < count; i++) {
             double v = ln_load_f64(b->inputs[0], x->dtype, in + offset(x, x, axis, rank, i)) - mean;
-            squares += v * v;
-        }
-        double inverse = 1 / sqrt((count > 0 ? squares / (double)count : 0) + a->epsilon);
-        for (int64_t i = 0; i < count; i++) {
-            double v = (ln_load_f64(b->inputs[0], x->dtype, in + offset(x, x, axis, rank, i)) - mean) * inverse;
+            v = rounded(v, wide);
+            v = rounded(v * inverse, wide);
             if (present(call, 1))
-                v *= ln_load_f64(b->inputs[1], call->inputs[1].dtype, offset(x, &call->inputs[1], axis, rank, i));
+                v = rounded(
+                    v * ln_load_f64(b->inputs[1], call->inputs[1].dtype, offset(x, &call->inputs[1], axis, rank, i)),
+                    wide);
             if (present(call, 2))
-                v += ln_load_f64(b->inputs[2], call->inputs[2].dtype, offset(x, &call->inputs[2], axis, rank, i));
+                v = rounded(
+                    v + ln_load_f64(b->inputs[2], call->inputs[2].dtype, offset(x, &call->inputs[2], axis, rank, i)),
+                    wide);
             ln_store_f64(b->outputs[0], y->dtype, out + offset(x, y, axis, rank, i), v);
         }
         for (int i = 1; i < call->n_outputs; i++)

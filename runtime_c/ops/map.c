@@ -1,16 +1,16 @@
 /* map.c - shape rule and reference kernel of `map`: the program, interpreted element by element in plain C.
- * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map.inc.c. Both expand simd/map_table.h. */
+ * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map.inc.c. */
 #include "ops/convert.h"
 #include "ops/index.h"
 #include "ops/map_shape.h"
+#include "simd/map_program.h"
 #include "simd/math.h"
 
 bool ln_map_broadcasts(const ln_map_attributes *map, int input) {
     bool table = false;
     for (int64_t k = 0; k + LN_MAP_WORDS <= map->program.n; k += LN_MAP_WORDS) {
         const int64_t *in = map->program.v + k;
-        if ((in[0] == LN_MAP_LOAD || in[0] == LN_MAP_LOAD_DEQUANTIZED) && in[2] == input)
-            return true;
+        if ((in[0] == LN_MAP_LOAD || in[0] == LN_MAP_LOAD_DEQUANTIZED) && in[2] == input) return true;
         table = table || (in[0] == LN_MAP_TABLE && in[3] == input);
     }
     return !table;
@@ -30,14 +30,11 @@ linnet_status ln_infer_map(const ln_infer *infer) {
                LINNET_BAD_ATTRIBUTE;
     }
     shape.rank = (int8_t)map->shape.n;
-    for (int64_t d = 0; d < map->shape.n; d++)
-        shape.dims[d] = map->shape.v[d];
+    for (int64_t d = 0; d < map->shape.n; d++) shape.dims[d] = map->shape.v[d];
     for (int i = 0; i < infer->n_inputs; i++) {
-        if (infer->inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i))
-            continue;
+        if (infer->inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i)) continue;
         linnet_status status = ln_broadcast(&shape, &infer->inputs[i], &shape, infer->error);
-        if (status)
-            return status;
+        if (status) return status;
     }
     for (int i = 0; i < infer->n_outputs; i++) {
         ln_same_shape(&shape, &infer->outputs[i]);
@@ -76,8 +73,7 @@ static cell load(const void *data, int dtype, int64_t at, int type) {
 
 /* Quantization of element `coordinates` of tensor t: per tensor or per axis, the axis counted in t's own shape. */
 static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int rank) {
-    if (t->quant->scheme != LN_QUANT_AXIS)
-        return 0;
+    if (t->quant->scheme != LN_QUANT_AXIS) return 0;
     int axis = ln_axis(t->quant->axis, t->rank);
     return axis < 0 || t->dims[axis] == 1 ? 0 : coordinates[rank - t->rank + axis];
 }
@@ -92,65 +88,15 @@ static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t 
     ln_store_wrapped(data, t->dtype, at, (int64_t)q + zero);
 }
 
-static cell compute(const int64_t *in, const cell *r, int a_type) {
+/* Unary opcodes leave words 3 and 4 unused, binary ones word 4. */
+static const cell *argument(const cell *r, int64_t count, int64_t word) {
+    return &r[word >= 0 && word < count ? word : 0];
+}
+
+static cell compute(const int64_t *in, const cell *r, int64_t count, int a_type) {
     cell y = {.l = 0};
-    cell ca = r[in[2]];
-    switch (in[0] * 16 + in[1]) {
-#define UNARY(opcode, x, z, expression)                             \
-    case LN_MAP_##opcode * 16 + TYPE_##x: {                         \
-        CTYPE_##x a = ca.x;                                         \
-        y.z = (expression);                                         \
-        return y;                                                   \
-    }
-#define BINARY(opcode, x, z, expression)                            \
-    case LN_MAP_##opcode * 16 + TYPE_##x: {                         \
-        CTYPE_##x a = ca.x, b = r[in[3]].x;                         \
-        y.z = (expression);                                         \
-        return y;                                                   \
-    }
-#define TRIG(opcode, full, small)                                   \
-    case LN_MAP_##opcode * 16 + LINNET_F32: y.f = full(ca.f); return y;
-#define TYPE_f LINNET_F32
-#define TYPE_d LINNET_F64
-#define TYPE_i LINNET_I32
-#define TYPE_l LINNET_I64
-#define CTYPE_f float
-#define CTYPE_d double
-#define CTYPE_i int32_t
-#define CTYPE_l int64_t
-#include "simd/map_table.h"
-    default: break;
-    }
-    if (in[0] == LN_MAP_SELECT)
-        return ca.i != 0 ? r[in[3]] : r[in[4]];
-    if (in[0] == LN_MAP_CAST) {
-        switch (in[1]) {
-        case LINNET_F32:
-            y.f = a_type == LINNET_F32   ? ca.f
-                  : a_type == LINNET_F64 ? (float)ca.d
-                  : a_type == LINNET_I32 ? (float)ca.i
-                                         : (float)ca.l;
-            break;
-        case LINNET_F64:
-            y.d = a_type == LINNET_F32   ? (double)ca.f
-                  : a_type == LINNET_F64 ? ca.d
-                  : a_type == LINNET_I32 ? (double)ca.i
-                                         : (double)ca.l;
-            break;
-        case LINNET_I32:
-            y.i = a_type == LINNET_F32   ? ln_f_to_i(ca.f)
-                  : a_type == LINNET_F64 ? ln_d_to_i(ca.d)
-                  : a_type == LINNET_I32 ? ca.i
-                                         : (int32_t)(uint32_t)(uint64_t)ca.l;
-            break;
-        default:
-            y.l = a_type == LINNET_F32   ? ln_f_to_l(ca.f)
-                  : a_type == LINNET_F64 ? ln_d_to_l(ca.d)
-                  : a_type == LINNET_I32 ? (int64_t)ca.i
-                                         : ca.l;
-            break;
-        }
-    }
+    ln_map_step step = {.code = (uint8_t)in[0], .type = (uint8_t)in[1], .from = (uint8_t)a_type};
+    ln_map_arithmetic__scalar(&step, 1, &r[in[2]], argument(r, count, in[3]), argument(r, count, in[4]), &y);
     return y;
 }
 
@@ -172,8 +118,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
             for (int64_t k = 0; k < count; k++) {
                 const int64_t *in = program + k * LN_MAP_WORDS;
                 bool is_store = in[0] == LN_MAP_STORE || in[0] == LN_MAP_STORE_QUANTIZED;
-                if (is_store != (pass == 1))
-                    continue;
+                if (is_store != (pass == 1)) continue;
                 const ln_tensor *t;
                 int64_t at;
                 switch (in[0]) {
@@ -215,18 +160,18 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
                 case LN_MAP_IOTA: r[k] = load(&coordinates[in[2]], LINNET_I64, 0, (int)in[1]); break;
                 case LN_MAP_FIXED_MULTIPLY:
                     r[k].i = ln_map_fixed_multiply(r[in[2]].i, (int32_t)map->integers.v[in[3]],
-                                               (int32_t)map->integers.v[in[4]]);
+                                                   (int32_t)map->integers.v[in[4]]);
                     break;
                 case LN_MAP_FIXED_MULTIPLY_SINGLE:
                     r[k].i = ln_map_fixed_multiply_single(r[in[2]].i, (int32_t)map->integers.v[in[3]],
-                                                      (int32_t)map->integers.v[in[4]]);
+                                                          (int32_t)map->integers.v[in[4]]);
                     break;
                 case LN_MAP_TABLE:
                     t = &call->inputs[in[3]];
                     at = ln_min(ln_max(r[in[2]].i, 0), t->dims[0] - 1);
                     r[k] = load(b->inputs[in[3]], t->dtype, at * t->strides[0], (int)in[1]);
                     break;
-                default: r[k] = compute(in, r, ln_map_result_type(program + in[2] * LN_MAP_WORDS)); break;
+                default: r[k] = compute(in, r, count, ln_map_result_type(program + in[2] * LN_MAP_WORDS)); break;
                 }
             }
         }

@@ -5,15 +5,19 @@
 
 #include <string.h>
 
+/* LN_SIMD_SCALAR: a build of portable code alone (the amalgamation). */
 extern const ln_map_isa ln_map_isa__scalar;
-#if defined(__x86_64__) || defined(_M_X64)
+#if defined(LN_SIMD_SCALAR)
+#elif defined(__x86_64__) || defined(_M_X64)
 extern const ln_map_isa ln_map_isa__sse2, ln_map_isa__avx2, ln_map_isa__avx512;
 #elif defined(__aarch64__)
 extern const ln_map_isa ln_map_isa__neon;
 #endif
 
 const ln_map_isa *ln_map_isa_for(int isa) {
-#if defined(__x86_64__) || defined(_M_X64)
+#if defined(LN_SIMD_SCALAR)
+    (void)isa;
+#elif defined(__x86_64__) || defined(_M_X64)
     if (isa >= LN_ISA_AVX512)
         return &ln_map_isa__avx512;
     if (isa >= LN_ISA_AVX2)

@@ -1,5 +1,5 @@
-/* map_rest.c - the parts of the strip interpreter that need no SIMD of their own: f64 and i64 registers, odd dtypes.
- * The per-ISA files (simd/map.inc.c) come here for what is not f32 or i32. */
+/* map_rest.c - the parts of the strip interpreter that need no SIMD of their own: f64 and i64 registers, odd dtypes, rare
+ * functions. The per-ISA files (simd/map.inc.c) come here for what they do not have. */
 #include "ops/convert.h"
 #include "simd/map_program.h"
 #include "simd/math.h"
@@ -40,7 +40,13 @@ void ln_map_store_any(int dtype, int type, const void *register_, int n, void *d
 #define BINARY(opcode, x, z, expression)                                                                           \
     ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x                                                                   \
             : LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i]; CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression))
-#define TRIG(opcode, full, small)
+#define ALWAYS_UNARY(opcode, x, z, expression) \
+    case LN_MAP_##opcode * 16 + TYPE_##x: LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i], expression)
+#define RARE_UNARY ALWAYS_UNARY
+#define RARE_BINARY(opcode, x, z, expression)      \
+    case LN_MAP_##opcode * 16 + TYPE_##x:          \
+        LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i]; CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression)
+#define TRIG(opcode, full, small) ALWAYS_UNARY(opcode, f, f, full(a))
 
 static void cast(const ln_map_step *s, int n, const void *pa, void *y) {
     switch (s->from * 16 + s->type) {

@@ -1,8 +1,10 @@
 /* reduce.c - shape rule and reference kernel of `reduce`: every kind, any axes, any strides, any dtype.
- * The reference accumulates floats in f64 (fast kernels in f32 by blocks), integers in i64 with wrapping. */
+ * Floats up to 32 bits are summed in the order of lane_sum.h, f64 one after the other, integers in i64 with wrapping.
+ */
 #include "core/kernel.h"
 #include "ops/convert.h"
 #include "ops/index.h"
+#include "ops/lane_sum.h"
 #include "ops/reduce_axes.h"
 
 #include <math.h>
@@ -15,18 +17,14 @@ bool ln_reduce_mask(const ln_reduce_attributes *a, const ln_tensor *inputs, int 
     *bad = false;
     if (n_inputs > 1 && inputs[1].dtype != LINNET_NONE) {
         int known = ln_int_operand(&inputs[1], v);
-        if (known == -2)
-            *bad = true;
-        if (known < 0)
-            return false;
+        if (known == -2) *bad = true;
+        if (known < 0) return false;
         axes = v;
         n = known;
     }
     int rank = inputs[0].rank;
-    if (rank < 0)
-        return false;
-    if (n == 0 && !a->noop_with_empty_axes)
-        *mask = (1u << rank) - 1u;
+    if (rank < 0) return false;
+    if (n == 0 && !a->noop_with_empty_axes) *mask = (1u << rank) - 1u;
     for (int64_t i = 0; i < n; i++) {
         int d = ln_axis(axes[i], rank);
         if (d < 0) {
@@ -61,8 +59,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
     for (int d = 0; d < x->rank; d++) {
         bool gone = known && (mask >> d & 1u);
         reduced += gone;
-        if (gone && !a->keep_dims)
-            continue;
+        if (gone && !a->keep_dims) continue;
         y->dims[rank++] = !known ? (x->dims[d] == 1 ? 1 : -1) : gone ? 1 : x->dims[d];
     }
     y->rank = (int8_t)rank;
@@ -98,25 +95,57 @@ static int64_t element_at(const walk *w, int64_t k) { return w->base + ln_offset
 /* Value as double, dequantized when the tensor says how and the output is f32. */
 static double value_at(const walk *w, int64_t k, bool dequantize) {
     int64_t at = element_at(w, k);
-    if (!dequantize)
-        return ln_load_f64(w->data, w->x->dtype, at);
+    if (!dequantize) return ln_load_f64(w->data, w->x->dtype, at);
     const ln_quant *q = w->x->quant;
     int64_t stored = ln_load_i64(w->data, w->x->dtype, at);
     return (double)((float)(stored - (q->zero ? q->zero[0] : 0)) * q->scale[0]);
 }
 
+/* Sums and extremes of what f32 holds, in the order that all kernels keep. Sums of quantized values are of whole
+ * numbers, and take the scale at the end. */
+static double reduce_lanes(const walk *w, int64_t kind, bool dequantize) {
+    bool whole = dequantize && (kind == LN_REDUCE_KIND_SUM || kind == LN_REDUCE_KIND_MEAN);
+    bool largest = kind == LN_REDUCE_KIND_MAX, extreme = largest || kind == LN_REDUCE_KIND_MIN;
+    const ln_quant *q = w->x->quant;
+    double total = extreme ? (largest ? -INFINITY : INFINITY) : 0.0;
+    for (int64_t start = 0; start < w->count; start += LN_LANE_BLOCK) {
+        float lanes[LN_LANES];
+        for (int i = 0; i < LN_LANES; i++) lanes[i] = !extreme ? 0.0f : largest ? -INFINITY : INFINITY;
+        for (int64_t k = start; k < ln_min(w->count, start + LN_LANE_BLOCK); k++) {
+            float *lane = &lanes[k % LN_LANES], v;
+            if (whole)
+                v = (float)(ln_load_i64(w->data, w->x->dtype, element_at(w, k)) - (q->zero ? q->zero[0] : 0));
+            else
+                v = (float)value_at(w, k, dequantize);
+            if (extreme)
+                *lane = ln_extreme(*lane, v, largest);
+            else
+                *lane += kind == LN_REDUCE_KIND_L1                                        ? fabsf(v)
+                         : kind == LN_REDUCE_KIND_L2 || kind == LN_REDUCE_KIND_SUM_SQUARE ? v * v
+                                                                                          : v;
+        }
+        if (extreme)
+            total = (double)ln_extreme((float)total, ln_lanes_extreme(lanes, largest), largest);
+        else
+            total += (double)ln_lanes_added(lanes);
+    }
+    return ln_reduce_result(kind, total, whole ? q->scale[0] : 1.0f, w->count);
+}
+
 static double reduce_floats(const walk *w, int64_t kind, bool dequantize) {
+    if (w->x->dtype != LINNET_F64 && (kind == LN_REDUCE_KIND_LOG_SUM))
+        return log(reduce_lanes(w, LN_REDUCE_KIND_SUM, dequantize));
+    if (w->x->dtype != LINNET_F64 && kind != LN_REDUCE_KIND_PROD && kind != LN_REDUCE_KIND_LOG_SUM_EXP)
+        return reduce_lanes(w, kind, dequantize);
     double acc = kind == LN_REDUCE_KIND_PROD ? 1.0 : kind == LN_REDUCE_KIND_MIN ? INFINITY : 0.0;
     double largest = -INFINITY;
-    if (kind == LN_REDUCE_KIND_MAX)
-        acc = -INFINITY;
+    if (kind == LN_REDUCE_KIND_MAX) acc = -INFINITY;
     if (kind == LN_REDUCE_KIND_LOG_SUM_EXP) {
         for (int64_t k = 0; k < w->count; k++) {
             double v = value_at(w, k, dequantize);
             largest = v > largest || !(v == v) ? v : largest;
         }
-        if (!(fabs(largest) < INFINITY))
-            return largest; /* empty, infinite or NaN: that is the result */
+        if (!(fabs(largest) < INFINITY)) return largest; /* empty, infinite or NaN: that is the result */
     }
     for (int64_t k = 0; k < w->count; k++) {
         double v = value_at(w, k, dequantize);
@@ -191,8 +220,7 @@ static int64_t reduce_arg(const walk *w, bool largest, bool last) {
                                                     : (u > v) - (u < v);
             order = largest ? greater : -greater;
         }
-        if (order > 0 || (order == 0 && last))
-            best = k;
+        if (order > 0 || (order == 0 && last)) best = k;
     }
     return best;
 }

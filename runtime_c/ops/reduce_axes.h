@@ -8,23 +8,24 @@
 /* Bit d of mask: dimension d of input 0 is reduced. False when that is not known yet, or *bad when an axis is wrong. */
 bool ln_reduce_mask(const ln_reduce_attributes *a, const ln_tensor *inputs, int n_inputs, uint32_t *mask, bool *bad);
 
-/* A reduction as the fast kernels see it: dims in the order of memory, neighbours of one class merged. The innermost
- * dim has stride 1 and is either reduced (runs) or kept (columns). */
+/* A reduction as the fast kernels see it, neighbouring dims of one class merged: kept dims in the order of memory,
+ * reduced dims in logical order, which is the order of summation (lane_sum.h) in every layout. */
 typedef struct ln_reduce_plan {
-    int kept, reduced; /* numbers of dims besides the innermost one */
+    int kept, reduced;
     int64_t kept_dims[LN_MAX_RANK], kept_x[LN_MAX_RANK], kept_y[LN_MAX_RANK];
-    int64_t reduced_dims[LN_MAX_RANK], reduced_x[LN_MAX_RANK];
-    int64_t reduced_count; /* product of reduced_dims */
-    bool columns;
-    int64_t inner, inner_y; /* size of the innermost dim, and its stride in y when it is kept */
-    int64_t block;          /* columns of one work item */
-    int64_t blocks;
-    double factor;          /* mean: 1 / n */
-    float scale;
+    int64_t reduced_dims[LN_MAX_RANK], reduced_x[LN_MAX_RANK]; /* at least one, [1] by default */
+    int64_t count;                                             /* reduced elements of one result */
+    bool columns; /* rows of `inner` neighbouring results are reduced together; else one result at a time */
+    int64_t inner, inner_y;
+    int64_t block, blocks; /* columns of one work item, and how often they go into `inner` */
+    float scale;           /* of quantized x */
     int32_t zero;
 } ln_reduce_plan;
 
-/* False when the innermost dim in memory has another stride than 1, or the kind or dtype is none of the fast ones. */
+/* False when the kind or the dtype is none of the fast ones. */
 bool ln_reduce_make_plan(const ln_call *call, ln_reduce_plan *plan);
+
+/* From the sum, or the extreme, of `count` elements to the result, for floats. */
+double ln_reduce_result(int64_t kind, double total, float scale, int64_t count);
 
 #endif

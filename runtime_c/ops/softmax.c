@@ -1,6 +1,8 @@
 /* softmax.c - shape rule and scalar reference of softmax and log-softmax along one axis. */
-/* Sums are kept in double for every dtype; the fast kernels in simd/softmax.inc.c compute in f32. */
+/* f64 is computed in f64; other types in f32, step by step as the fast kernels in simd/softmax.inc.c. */
 #include "core/kernel.h"
+#include "ops/lane_sum.h"
+#include "simd/math.h"
 
 #include <math.h>
 
@@ -43,6 +45,33 @@ static void line_of(const ln_tensor *x, const ln_tensor *y, int axis, int64_t it
     }
 }
 
+static float difference(const void *data, int dtype, int64_t at, float top) {
+    return (float)ln_load_f64(data, dtype, at) - top;
+}
+
+static float exponential(float v) { return ln_exp_f(-87.0f > v ? -87.0f : v); }
+
+static void line_in_f32(const void *x, int64_t in, int64_t from, int dtype, int64_t length, bool logarithm, void *y,
+                        int64_t out, int64_t to) {
+    float top = -INFINITY;
+    double sum = 0;
+    for (int64_t i = 0; i < length; i++) {
+        float v = (float)ln_load_f64(x, dtype, in + i * from);
+        top = v > top ? v : top;
+    }
+    for (int64_t start = 0; start < length; start += LN_LANE_BLOCK) {
+        float lanes[LN_LANES] = {0};
+        for (int64_t i = start; i < ln_min(length, start + LN_LANE_BLOCK); i++)
+            lanes[i % LN_LANES] += exponential(difference(x, dtype, in + i * from, top));
+        sum += (double)ln_lanes_added(lanes);
+    }
+    float factor = 1.0f / (float)sum, less = ln_log_f((float)sum);
+    for (int64_t i = 0; i < length; i++) {
+        float v = difference(x, dtype, in + i * from, top);
+        ln_store_f64(y, dtype, out + i * to, (double)(logarithm ? v - less : exponential(v) * factor));
+    }
+}
+
 static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread) {
     (void)phase, (void)thread;
@@ -52,6 +81,10 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     for (int64_t item = begin; item < end; item++) {
         int64_t in, out, length = x->dims[axis], from = x->strides[axis], to = y->strides[axis];
         line_of(x, y, axis, item, &in, &out);
+        if (dtype != LINNET_F64) {
+            line_in_f32(b->inputs[0], in, from, dtype, length, a->log != 0, b->outputs[0], out, to);
+            continue;
+        }
         double most = -INFINITY, sum = 0;
         for (int64_t i = 0; i < length; i++) most = fmax(most, ln_load_f64(b->inputs[0], dtype, in + i * from));
         for (int64_t i = 0; i < length; i++) sum += exp(ln_load_f64(b->inputs[0], dtype, in + i * from) - most);

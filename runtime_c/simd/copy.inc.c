@@ -6,7 +6,8 @@
 /* ---- transposes of one tile: target[p][q] = source[q][p]; strides in bytes ---- */
 
 #if defined(LN_SIMD_NEON)
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
     uint32x4_t a = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s));
     uint32x4_t b = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + s_stride));
     uint32x4_t c = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)s + 2 * s_stride));
@@ -18,35 +19,43 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
     vst1q_u8((uint8_t *)t + 2 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_even, cd_even)));
     vst1q_u8((uint8_t *)t + 3 * t_stride, vreinterpretq_u8_u64(vtrn2q_u64(ab_odd, cd_odd)));
 }
-static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 2 bytes */
+static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 2 bytes */
     uint16x8_t r[8], u[8];
-    for (int k = 0; k < 8; k++)
-        r[k] = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)s + k * s_stride));
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = vreinterpretq_u16_u8(vld1q_u8((const uint8_t *)s + k * s_stride));
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         u[2 * k] = vzip1q_u16(r[k], r[k + 4]);
         u[2 * k + 1] = vzip2q_u16(r[k], r[k + 4]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         r[2 * k] = vzip1q_u16(u[k], u[k + 4]);
         r[2 * k + 1] = vzip2q_u16(u[k], u[k + 4]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         vst1q_u8((uint8_t *)t + 2 * k * t_stride, vreinterpretq_u8_u16(vzip1q_u16(r[k], r[k + 4])));
         vst1q_u8((uint8_t *)t + (2 * k + 1) * t_stride, vreinterpretq_u8_u16(vzip2q_u16(r[k], r[k + 4])));
     }
 }
-static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 1 byte */
+static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 1 byte */
     uint8x8_t r[8], u[8];
-    for (int k = 0; k < 8; k++)
-        r[k] = vld1_u8((const uint8_t *)s + k * s_stride);
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = vld1_u8((const uint8_t *)s + k * s_stride);
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         u[2 * k] = vzip1_u8(r[k], r[k + 4]);
         u[2 * k + 1] = vzip2_u8(r[k], r[k + 4]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         r[2 * k] = vzip1_u8(u[k], u[k + 4]);
         r[2 * k + 1] = vzip2_u8(u[k], u[k + 4]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         vst1_u8((uint8_t *)t + 2 * k * t_stride, vzip1_u8(r[k], r[k + 4]));
         vst1_u8((uint8_t *)t + (2 * k + 1) * t_stride, vzip2_u8(r[k], r[k + 4]));
@@ -58,7 +67,8 @@ static inline __m128i LN_SIMD_NAME(row)(const char *p) { return _mm_loadu_si128(
 static inline void LN_SIMD_NAME(put)(char *p, __m128i v) { _mm_storeu_si128((__m128i *)(void *)p, v); }
 #if defined(LN_SIMD_SSE2)
 #define LN_TILE_4 4
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 4 x 4 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 4 x 4 of 4 bytes */
     __m128i a = LN_SIMD_NAME(row)(s), b = LN_SIMD_NAME(row)(s + s_stride);
     __m128i c = LN_SIMD_NAME(row)(s + 2 * s_stride), d = LN_SIMD_NAME(row)(s + 3 * s_stride);
     __m128i ab0 = _mm_unpacklo_epi32(a, b), ab1 = _mm_unpackhi_epi32(a, b);
@@ -70,8 +80,10 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
 }
 #else
 #define LN_TILE_4 8
-static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 4 bytes */
+static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 4 bytes */
     __m256 r[8], u[8];
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) { /* row k beside row k + 4: halves of registers never have to cross */
         const char *p = s + k * s_stride, *q = s + (k + 4) * s_stride;
         r[k] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)p)),
@@ -79,6 +91,7 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
         r[k + 4] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)(const void *)(p + 16))),
                                         _mm_loadu_ps((const float *)(const void *)(q + 16)), 1);
     }
+    LN_SIMD_UNROLL
     for (int h = 0; h < 8; h += 4) {
         u[h] = _mm256_unpacklo_ps(r[h], r[h + 1]);
         u[h + 1] = _mm256_unpackhi_ps(r[h], r[h + 1]);
@@ -91,37 +104,46 @@ static inline void LN_SIMD_NAME(tile_4)(const char *s, int64_t s_stride, char *t
     }
 }
 #endif
-static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 2 bytes */
+static inline void LN_SIMD_NAME(tile_2)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 2 bytes */
     __m128i r[8], u[8];
-    for (int k = 0; k < 8; k++)
-        r[k] = LN_SIMD_NAME(row)(s + k * s_stride);
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = LN_SIMD_NAME(row)(s + k * s_stride);
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         u[2 * k] = _mm_unpacklo_epi16(r[k], r[k + 4]);
         u[2 * k + 1] = _mm_unpackhi_epi16(r[k], r[k + 4]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         r[2 * k] = _mm_unpacklo_epi16(u[k], u[k + 4]);
         r[2 * k + 1] = _mm_unpackhi_epi16(u[k], u[k + 4]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         LN_SIMD_NAME(put)(t + 2 * k * t_stride, _mm_unpacklo_epi16(r[k], r[k + 4]));
         LN_SIMD_NAME(put)(t + (2 * k + 1) * t_stride, _mm_unpackhi_epi16(r[k], r[k + 4]));
     }
 }
-static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t, int64_t t_stride) { /* 8 x 8 of 1 byte */
+static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t,
+                                        int64_t t_stride) { /* 8 x 8 of 1 byte */
     __m128i r[8], u[4];
-    for (int k = 0; k < 8; k++)
-        r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(s + k * s_stride));
+    LN_SIMD_UNROLL
+    for (int k = 0; k < 8; k++) r[k] = _mm_loadl_epi64((const __m128i *)(const void *)(s + k * s_stride));
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) /* rows k and k + 4, byte by byte */
         u[k] = _mm_unpacklo_epi8(r[k], r[k + 4]);
+    LN_SIMD_UNROLL
     for (int k = 0; k < 2; k++) {
         r[2 * k] = _mm_unpacklo_epi8(u[k], u[k + 2]);
         r[2 * k + 1] = _mm_unpackhi_epi8(u[k], u[k + 2]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 2; k++) {
         u[2 * k] = _mm_unpacklo_epi8(r[k], r[k + 2]);
         u[2 * k + 1] = _mm_unpackhi_epi8(r[k], r[k + 2]);
     }
+    LN_SIMD_UNROLL
     for (int k = 0; k < 4; k++) {
         _mm_storel_epi64((__m128i *)(void *)(t + 2 * k * t_stride), u[k]);
         _mm_storel_epi64((__m128i *)(void *)(t + (2 * k + 1) * t_stride), _mm_srli_si128(u[k], 8));
@@ -129,27 +151,12 @@ static inline void LN_SIMD_NAME(tile_1)(const char *s, int64_t s_stride, char *t
 }
 #endif
 
-/* Any corner, element by element. */
-static void LN_SIMD_NAME(corner)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
-                                 size_t size) {
-#define LN_CORNER(type)                                                                            \
-    for (int64_t p = 0; p < rows; p++)                                                             \
-        for (int64_t q = 0; q < columns; q++)                                                      \
-            memcpy(t + p * t_stride + q * (int64_t)sizeof(type), s + q * s_stride + p * (int64_t)sizeof(type), sizeof(type));
-    switch (size) {
-    case 1: LN_CORNER(uint8_t) break;
-    case 2: LN_CORNER(uint16_t) break;
-    case 4: LN_CORNER(uint32_t) break;
-    default: LN_CORNER(uint64_t) break;
-    }
-#undef LN_CORNER
-}
-
 /* target[p][q] = source[q][p] for p < rows, q < columns; strides in bytes. Tiles of 16 x 16 fill whole cache lines. */
 static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows,
                                     int64_t columns, size_t size) {
     int step = size == 4 ? LN_TILE_4 : size <= 2 ? 8 : 16;
-    int64_t whole_rows = size == 8 ? 0 : rows / step * step, whole_columns = columns / step * step, width = (int64_t)size;
+    int64_t whole_rows = size == 8 ? 0 : rows / step * step, whole_columns = columns / step * step,
+            width = (int64_t)size;
     for (int64_t p0 = 0; p0 < whole_rows; p0 += 16) {
         for (int64_t q0 = 0; q0 < whole_columns; q0 += 16) {
             for (int64_t p = p0; p < ln_min(p0 + 16, whole_rows); p += step) {
@@ -169,103 +176,23 @@ static void LN_SIMD_NAME(transpose)(const char *s, int64_t s_stride, char *t, in
     if (size == 8) {
         for (int64_t p0 = 0; p0 < rows; p0 += 8)
             for (int64_t q0 = 0; q0 < columns; q0 += 8)
-                LN_SIMD_NAME(corner)(s + q0 * s_stride + p0 * 8, s_stride, t + p0 * t_stride + q0 * 8, t_stride,
-                                     ln_min(8, rows - p0), ln_min(8, columns - q0), 8);
+                ln_copy_corner(s + q0 * s_stride + p0 * 8, s_stride, t + p0 * t_stride + q0 * 8, t_stride,
+                               ln_min(8, rows - p0), ln_min(8, columns - q0), 8);
         return;
     }
     if (whole_columns < columns)
-        LN_SIMD_NAME(corner)(s + whole_columns * s_stride, s_stride, t + whole_columns * width, t_stride, whole_rows,
-                             columns - whole_columns, size);
+        ln_copy_corner(s + whole_columns * s_stride, s_stride, t + whole_columns * width, t_stride, whole_rows,
+                       columns - whole_columns, size);
     if (whole_rows < rows)
-        LN_SIMD_NAME(corner)(s + whole_rows * width, s_stride, t + whole_rows * t_stride, t_stride, rows - whole_rows,
-                             columns, size);
+        ln_copy_corner(s + whole_rows * width, s_stride, t + whole_rows * t_stride, t_stride, rows - whole_rows,
+                       columns, size);
 }
 
-/* ---- one row of a rectangle ---- */
-
-/* n elements; strides in elements. */
-static void LN_SIMD_NAME(strided)(const char *s, int64_t ss, char *t, int64_t ts, int64_t n, size_t size) {
-#define LN_STRIDED(type)                                                                                          \
-    {                                                                                                             \
-        const type *from = (const type *)(const void *)s;                                                         \
-        type *to = (type *)(void *)t;                                                                             \
-        if (ss == 0 && ts == 1) {                                                                                 \
-            type v = *from;                                                                                       \
-            for (int64_t i = 0; i < n; i++)                                                                       \
-                to[i] = v;                                                                                        \
-        } else if (ts == 1) {                                                                                     \
-            for (int64_t i = 0; i < n; i++)                                                                       \
-                to[i] = from[i * ss];                                                                             \
-        } else {                                                                                                  \
-            for (int64_t i = 0; i < n; i++)                                                                       \
-                to[i * ts] = from[i * ss];                                                                        \
-        }                                                                                                         \
-        break;                                                                                                    \
-    }
-    switch (size) {
-    case 1: LN_STRIDED(uint8_t)
-    case 2: LN_STRIDED(uint16_t)
-    case 4: LN_STRIDED(uint32_t)
-    default: LN_STRIDED(uint64_t)
-    }
-#undef LN_STRIDED
-}
-
-static void LN_SIMD_NAME(run_rectangle)(const ln_copy_plan *plan, const ln_copy_rectangle *r, const char *source,
-                                        char *target, int64_t begin, int64_t end) {
-    int inner = r->shape == LN_COPY_TRANSPOSE ? 2 : 1, cut = r->rank - inner, last = r->rank - 1;
-    int64_t size = plan->size, at[LN_COPY_MAX_DIMS] = {0}, rest = begin / r->panels, panel = begin % r->panels;
-    int64_t from = r->source, to = r->target;
-    for (int d = cut - 1; d >= 0; d--) {
-        at[d] = rest % r->dims[d];
-        rest /= r->dims[d];
-        from += at[d] * r->source_strides[d];
-        to += at[d] * r->target_strides[d];
-    }
-    for (int64_t item = begin; item < end; item++) {
-        int64_t first = panel * r->panel, n = ln_min(r->panel, r->dims[cut] - first);
-        const char *s = source + (from + first * r->source_strides[cut]) * size;
-        char *t = target + (to + first * r->target_strides[cut]) * size;
-        if (r->shape == LN_COPY_RUN)
-            memcpy(t, s, (size_t)(n * size));
-        else if (r->shape == LN_COPY_TRANSPOSE)
-            LN_SIMD_NAME(transpose)(s, r->source_strides[last] * size, t, r->target_strides[cut] * size, n, r->dims[last],
-                                    (size_t)size);
-        else
-            LN_SIMD_NAME(strided)(s, r->source_strides[last], t, r->target_strides[last], n, (size_t)size);
-        if (++panel < r->panels)
-            continue;
-        panel = 0;
-        for (int d = cut - 1; d >= 0; d--) {
-            from += r->source_strides[d];
-            to += r->target_strides[d];
-            if (++at[d] < r->dims[d])
-                break;
-            from -= r->dims[d] * r->source_strides[d];
-            to -= r->dims[d] * r->target_strides[d];
-            at[d] = 0;
-        }
-    }
-}
-
-static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                            int thread) {
+static linnet_status LN_SIMD_NAME(copy_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                            int64_t end, int thread) {
     (void)phase;
     (void)thread;
-    const ln_copy_plan *plan = call->state;
-    if (plan->flat) {
-        ln_copy_flat(call, b, begin, end);
-        return LINNET_OK;
-    }
-    for (int64_t i = 0; i < plan->count; i++) {
-        const ln_copy_rectangle *r = &plan->rectangles[i];
-        int64_t from = ln_max(begin, r->first_item), to = ln_min(end, r->first_item + r->items);
-        if (from >= to || !b->outputs[r->output])
-            continue;
-        const void *source = r->input >= 0 ? b->inputs[r->input]
-                             : plan->value_input >= 0 ? b->inputs[plan->value_input] : plan->value;
-        LN_SIMD_NAME(run_rectangle)(plan, r, source, b->outputs[r->output], from - r->first_item, to - r->first_item);
-    }
+    ln_copy_run(call, b, begin, end, LN_SIMD_NAME(transpose));
     return LINNET_OK;
 }
 

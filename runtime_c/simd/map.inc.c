@@ -1,6 +1,5 @@
 /* map.inc.c - the strip interpreter of map, compiled once per ISA level: loops that the compiler vectorises, and loads
  * and stores with conversion. Every loop runs over whole groups of 16, so arithmetic needs no tails. */
-#include "ops/convert.h"
 #include "simd/map_program.h"
 #include "simd/math.h"
 
@@ -13,75 +12,79 @@
 
 /* ---- loads ---- */
 
+/* Neighbouring small integers as i32. */
+static void LN_SIMD_NAME(widen)(int dtype, const char *p, int n, int32_t *y) {
+    const uint16_t *half = (const uint16_t *)(const void *)p;
+    int i = 0;
+#define LN_WIDEN(name, ctype)                                                                                          \
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) vi_store(y + i, name((const ctype *)(const void *)p + i));                \
+    for (; i < n; i++) y[i] = ((const ctype *)(const void *)p)[i];                                                     \
+    return;
+    switch (dtype) {
+    case LINNET_I8: LN_WIDEN(vi_load_i8, int8_t)
+    case LINNET_U8: LN_WIDEN(vi_load_u8, uint8_t)
+    case LINNET_I16: LN_WIDEN(vi_load_i16, int16_t)
+    case LINNET_U16: LN_WIDEN(vi_load_u16, uint16_t)
+    case LINNET_I32: memcpy(y, p, (size_t)n * sizeof *y); return;
+    case LINNET_F16:
+        for (; i < n; i += VF_WIDTH)
+            if (i + VF_WIDTH <= n)
+                vi_store(y + i, vf_as_vi(vf_load_f16(half + i)));
+            else
+                vi_store_partial(y + i, n - i, vf_as_vi(vf_load_f16_partial(half + i, n - i)));
+        return;
+    default:
+        for (; i < n; i += VF_WIDTH)
+            if (i + VF_WIDTH <= n)
+                vi_store(y + i, vf_as_vi(vf_load_bf16(half + i)));
+            else
+                vi_store_partial(y + i, n - i, vf_as_vi(vf_load_bf16_partial(half + i, n - i)));
+        return;
+    }
+#undef LN_WIDEN
+}
+
 /* n elements from p[0], p[stride], ... as the register type; a whole run of one operand. */
 static void LN_SIMD_NAME(load_run)(const ln_map_step *s, int dtype, const char *p, int64_t stride, int n, void *y) {
     int i = 0;
-    size_t size = ln_dtype_size(dtype);
-    if (s->code == LN_MAP_LOAD_DEQUANTIZED) {
-        float *f = y, scale = s->scale;
-        int32_t zero = s->zero;
-        switch (stride == 1 ? dtype : 0) {
-        case LINNET_I8:
-            LN_LOOP for (i = 0; i < n; i++) f[i] = (float)((int32_t)((const int8_t *)p)[i] - zero) * scale;
-            return;
-        case LINNET_U8:
-            LN_LOOP for (i = 0; i < n; i++) f[i] = (float)((int32_t)((const uint8_t *)p)[i] - zero) * scale;
-            return;
-        case LINNET_I16:
-            LN_LOOP for (i = 0; i < n; i++) f[i] = (float)((int32_t)((const int16_t *)p)[i] - zero) * scale;
-            return;
-        default:
-            for (i = 0; i < n; i++)
-                f[i] = (float)(int32_t)(ln_load_i64(p, dtype, i * stride) - zero) * scale;
-            return;
-        }
+    bool quantized = s->code == LN_MAP_LOAD_DEQUANTIZED;
+    bool small = dtype == LINNET_I8 || dtype == LINNET_U8 || dtype == LINNET_I16 || dtype == LINNET_U16;
+    float *f = y, scale = quantized ? s->scale : 1.0f;
+    int32_t *w = y, zero = quantized ? s->zero : 0;
+    if (quantized && (stride != 1 || !small)) {
+        for (; i < n; i++) f[i] = (float)(int32_t)(ln_load_i64(p, dtype, i * stride) - zero) * scale;
+        return;
     }
     if (stride == 0 && n > 1) {
         ln_map_load_any(dtype, s->type, p, 0, 0, 1, y);
         if (ln_dtype_size(s->type) == 4) {
-            int32_t v, *w = y;
-            memcpy(&v, y, 4);
-            LN_LOOP for (i = 0; i < n; i++) w[i] = v;
+            vi all = vi_set1(*w);
+            for (; i + VF_WIDTH <= n; i += VF_WIDTH) vi_store(w + i, all);
+            if (i < n) vi_store_partial(w + i, n - i, all);
         } else {
-            int64_t v, *w = y;
-            memcpy(&v, y, 8);
-            LN_LOOP for (i = 0; i < n; i++) w[i] = v;
+            int64_t *l = y;
+            for (i = 1; i < n; i++) l[i] = l[0];
         }
         return;
     }
     if (stride == 1 && dtype == s->type) {
-        memcpy(y, p, (size_t)n * size);
+        memcpy(y, p, (size_t)n * ln_dtype_size(dtype));
         return;
     }
-    float *f = y;
-    int32_t *w = y;
-    switch (stride == 1 ? s->type * 16 + dtype : 0) {
-    case LINNET_F32 * 16 + LINNET_F16:
+    bool half = dtype == LINNET_F16 || dtype == LINNET_BF16;
+    if (stride == 1 &&
+        ((s->type == LINNET_F32 && (small || half || dtype == LINNET_I32)) || (s->type == LINNET_I32 && small))) {
+        LN_SIMD_NAME(widen)(dtype, p, n, w);
+        if (s->type == LINNET_I32 || half) return;
+        vi less = vi_set1(zero);
+        vf factor = vf_set1(scale);
         for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-            vf_store(f + i, vf_load_f16((const uint16_t *)(const void *)p + i));
-        if (i < n)
-            vf_store_partial(f + i, n - i, vf_load_f16_partial((const uint16_t *)(const void *)p + i, n - i));
+            vf_store(f + i, vf_mul(vf_from_vi(vi_sub(vi_load(w + i), less)), factor));
+        for (; i < n; i++) f[i] = (float)(w[i] - zero) * scale;
         return;
-    case LINNET_F32 * 16 + LINNET_BF16:
-        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-            vf_store(f + i, vf_load_bf16((const uint16_t *)(const void *)p + i));
-        if (i < n)
-            vf_store_partial(f + i, n - i, vf_load_bf16_partial((const uint16_t *)(const void *)p + i, n - i));
-        return;
-    case LINNET_F32 * 16 + LINNET_I8: LN_LOOP for (; i < n; i++) f[i] = (float)((const int8_t *)p)[i]; return;
-    case LINNET_F32 * 16 + LINNET_U8: LN_LOOP for (; i < n; i++) f[i] = (float)((const uint8_t *)p)[i]; return;
-    case LINNET_F32 * 16 + LINNET_I32:
-        LN_LOOP for (; i < n; i++) f[i] = (float)((const int32_t *)(const void *)p)[i];
-        return;
-    case LINNET_I32 * 16 + LINNET_I8: LN_LOOP for (; i < n; i++) w[i] = ((const int8_t *)p)[i]; return;
-    case LINNET_I32 * 16 + LINNET_U8: LN_LOOP for (; i < n; i++) w[i] = ((const uint8_t *)p)[i]; return;
-    case LINNET_I32 * 16 + LINNET_I16: LN_LOOP for (; i < n; i++) w[i] = ((const int16_t *)(const void *)p)[i]; return;
-    case LINNET_I32 * 16 + LINNET_U16: LN_LOOP for (; i < n; i++) w[i] = ((const uint16_t *)(const void *)p)[i]; return;
-    default: break;
     }
-    if (dtype == s->type && size == 4) {
-        for (; i < n; i++)
-            memcpy(w + i, p + i * stride * 4, 4);
+    if (dtype == s->type && ln_dtype_size(dtype) == 4) {
+        for (; i < n; i++) memcpy(w + i, p + i * stride * 4, 4);
         return;
     }
     ln_map_load_any(dtype, s->type, p, 0, stride, n, y);
@@ -89,79 +92,72 @@ static void LN_SIMD_NAME(load_run)(const ln_map_step *s, int dtype, const char *
 
 /* ---- stores ---- */
 
-static void LN_SIMD_NAME(store_quantized)(const ln_map_step *s, int dtype, const float *a, int n, char *p) {
-    vf inverse = vf_set1(s->scale), low = vf_set1((float)s->low), high = vf_set1((float)s->high);
-    vi zero = vi_set1(s->zero);
-    int i = 0;
-#define LN_STORE_LOOP(name, ctype)                                                                                \
-    for (; i < n; i += VF_WIDTH) {                                                                                \
-        vf v = i + VF_WIDTH <= n ? vf_load(a + i) : vf_load_partial(a + i, n - i);                                \
-        v = vf_min(vf_max(vf_round(vf_mul(v, inverse)), low), high); /* NaN becomes low */                        \
-        vi q = vi_add(vi_from_vf(v), zero);                                                                       \
-        if (i + VF_WIDTH <= n)                                                                                    \
-            name((ctype *)(void *)p + i, q);                                                                      \
-        else                                                                                                      \
-            name##_partial((ctype *)(void *)p + i, n - i, q);                                                     \
-    }                                                                                                             \
-    return;
-    switch (dtype) {
-    case LINNET_I8: LN_STORE_LOOP(vi_store_i8, int8_t)
-    case LINNET_U8: LN_STORE_LOOP(vi_store_u8, uint8_t)
-    case LINNET_I16: LN_STORE_LOOP(vi_store_i16, int16_t)
-    default: LN_STORE_LOOP(vi_store_u16, uint16_t)
+/* n floats as integers: x * factor, cut or rounded, to [low, high] + zero; the target is neighbouring small integers.
+ */
+static void LN_SIMD_NAME(store_small)(int dtype, const float *a, int n, char *p, bool rounds, float factor, int32_t low,
+                                      int32_t high, int32_t zero) {
+    vf by = vf_set1(factor), least = vf_set1((float)low), most = vf_set1((float)high);
+    vi more = vi_set1(zero);
+    for (int i = 0; i < n; i += VF_WIDTH) {
+        int left = n - i;
+        vf v = vf_mul(left >= VF_WIDTH ? vf_load(a + i) : vf_load_partial(a + i, left), by);
+        v = rounds ? vf_round(v) : vf_select(vf_eq(v, v), v, vf_zero());
+        vi q = vi_add(vi_trunc_vf(vf_min(vf_max(v, least), most)), more); /* rounding: NaN becomes low; cutting: 0 */
+        uint16_t lanes[VF_WIDTH];
+        size_t size = dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2;
+        void *to = left >= VF_WIDTH ? (void *)(p + (size_t)i * size) : (void *)lanes;
+        switch (dtype) {
+        case LINNET_I8: vi_store_i8(to, q); break;
+        case LINNET_U8: vi_store_u8(to, q); break;
+        case LINNET_I16: vi_store_i16(to, q); break;
+        default: vi_store_u16(to, q); break;
+        }
+        if (left < VF_WIDTH) memcpy(p + (size_t)i * size, lanes, (size_t)left * size);
     }
-#undef LN_STORE_LOOP
-}
-
-static inline int32_t LN_SIMD_NAME(clamped)(float x, int32_t low, int32_t high) {
-    int32_t v = ln_f_to_i(x);
-    v = v < low ? low : v;
-    return v > high ? high : v;
 }
 
 static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char *a, int n, char *p, int64_t stride) {
     int i = 0;
     size_t size = ln_dtype_size(dtype);
+    const float *f = (const float *)(const void *)a;
+    const int32_t *w = (const int32_t *)(const void *)a;
     if (s->code == LN_MAP_STORE_QUANTIZED) {
         if (stride == 1) {
-            LN_SIMD_NAME(store_quantized)(s, dtype, (const float *)(const void *)a, n, p);
+            LN_SIMD_NAME(store_small)(dtype, f, n, p, true, s->scale, s->low, s->high, s->zero);
             return;
         }
         for (; i < n; i++)
-            LN_SIMD_NAME(store_quantized)(s, dtype, (const float *)(const void *)a + i, 1, p + i * stride * (int64_t)size);
+            LN_SIMD_NAME(store_small)
+            (dtype, f + i, 1, p + i * stride * (int64_t)size, true, s->scale, s->low, s->high, s->zero);
         return;
     }
     if (stride == 1 && dtype == s->type) {
         memcpy(p, a, (size_t)n * size);
         return;
     }
-    const float *f = (const float *)(const void *)a;
-    const int32_t *w = (const int32_t *)(const void *)a;
+    uint16_t *half = (uint16_t *)(void *)p;
     switch (stride == 1 ? s->type * 16 + dtype : 0) {
     case LINNET_F32 * 16 + LINNET_F16:
-        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-            vf_store_f16((uint16_t *)(void *)p + i, vf_load(f + i));
-        if (i < n)
-            vf_store_f16_partial((uint16_t *)(void *)p + i, n - i, vf_load_partial(f + i, n - i));
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store_f16(half + i, vf_load(f + i));
+        if (i < n) vf_store_f16_partial(half + i, n - i, vf_load_partial(f + i, n - i));
         return;
     case LINNET_F32 * 16 + LINNET_BF16:
-        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
-            vf_store_bf16((uint16_t *)(void *)p + i, vf_load(f + i));
-        if (i < n)
-            vf_store_bf16_partial((uint16_t *)(void *)p + i, n - i, vf_load_partial(f + i, n - i));
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store_bf16(half + i, vf_load(f + i));
+        if (i < n) vf_store_bf16_partial(half + i, n - i, vf_load_partial(f + i, n - i));
         return;
     case LINNET_F32 * 16 + LINNET_I8:
-        LN_LOOP for (; i < n; i++) ((int8_t *)p)[i] = (int8_t)LN_SIMD_NAME(clamped)(f[i], INT8_MIN, INT8_MAX);
+        LN_SIMD_NAME(store_small)(dtype, f, n, p, false, 1.0f, INT8_MIN, INT8_MAX, 0);
         return;
-    case LINNET_F32 * 16 + LINNET_U8:
-        LN_LOOP for (; i < n; i++) ((uint8_t *)p)[i] = (uint8_t)LN_SIMD_NAME(clamped)(f[i], 0, UINT8_MAX);
-        return;
+    case LINNET_F32 * 16 + LINNET_U8: LN_SIMD_NAME(store_small)(dtype, f, n, p, false, 1.0f, 0, UINT8_MAX, 0); return;
     case LINNET_I32 * 16 + LINNET_I8:
-    case LINNET_I32 * 16 + LINNET_U8: LN_LOOP for (; i < n; i++) ((uint8_t *)p)[i] = (uint8_t)w[i]; return;
-    case LINNET_I32 * 16 + LINNET_BOOL: LN_LOOP for (; i < n; i++) ((uint8_t *)p)[i] = w[i] != 0; return;
+    case LINNET_I32 * 16 + LINNET_U8: LN_LOOP for (; i < n; i++)((uint8_t *)p)[i] = (uint8_t)w[i]; return;
+    case LINNET_I32 * 16 + LINNET_BOOL: LN_LOOP for (; i < n; i++)((uint8_t *)p)[i] = w[i] != 0; return;
     case LINNET_I32 * 16 + LINNET_I16:
-    case LINNET_I32 * 16 + LINNET_U16: LN_LOOP for (; i < n; i++) ((uint16_t *)(void *)p)[i] = (uint16_t)w[i]; return;
-    case LINNET_I32 * 16 + LINNET_F32: LN_LOOP for (; i < n; i++) ((float *)(void *)p)[i] = (float)w[i]; return;
+    case LINNET_I32 * 16 + LINNET_U16: LN_LOOP for (; i < n; i++) half[i] = (uint16_t)w[i]; return;
+    case LINNET_I32 * 16 + LINNET_F32:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store((float *)(void *)p + i, vf_from_vi(vi_load(w + i)));
+        for (; i < n; i++) ((float *)(void *)p)[i] = (float)w[i];
+        return;
     default: ln_map_store_any(dtype, s->type, a, n, p, 0, stride); return;
     }
 }
@@ -185,15 +181,15 @@ static inline int64_t LN_SIMD_NAME(seek)(const ln_map_view *v, int64_t start, in
 static inline int64_t LN_SIMD_NAME(next_row)(const ln_map_view *v, int64_t row_offset, int64_t *at) {
     for (int d = v->rank - 2; d >= 0; d--) {
         row_offset += v->strides[d];
-        if (d == 0 || ++at[d] < v->dims[d])
-            break;
+        if (d == 0 || ++at[d] < v->dims[d]) break;
         row_offset -= v->dims[d] * v->strides[d];
         at[d] = 0;
     }
     return row_offset;
 }
 
-static void LN_SIMD_NAME(load)(const ln_map_step *s, const ln_map_view *v, const char *base, int64_t start, int n, char *y) {
+static void LN_SIMD_NAME(load)(const ln_map_step *s, const ln_map_view *v, const char *base, int64_t start, int n,
+                               char *y) {
     int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
     int64_t size = (int64_t)ln_dtype_size(v->dtype), width = (int64_t)ln_dtype_size(s->type);
     int done = 0;
@@ -203,7 +199,7 @@ static void LN_SIMD_NAME(load)(const ln_map_step *s, const ln_map_view *v, const
         if (v->iota) {
             for (int i = 0; i < run; i++) {
                 int64_t value = offset + i * stride;
-                ln_convert_element(y, s->type, done + i, &value, LINNET_I64, 0);
+                ln_map_load_any(LINNET_I64, s->type, &value, 0, 0, 1, y + (done + i) * width);
             }
         } else {
             LN_SIMD_NAME(load_run)(s, v->dtype, base + offset * size, stride, run, y + done * width);
@@ -215,11 +211,11 @@ static void LN_SIMD_NAME(load)(const ln_map_step *s, const ln_map_view *v, const
         }
     }
     int whole = (n + 15) & ~15;
-    if (whole > n)
-        memset(y + n * width, 0, (size_t)((whole - n) * width));
+    if (whole > n) memset(y + n * width, 0, (size_t)((whole - n) * width));
 }
 
-static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char *base, int64_t start, int n, const char *a) {
+static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char *base, int64_t start, int n,
+                                const char *a) {
     int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
     int64_t size = (int64_t)ln_dtype_size(v->dtype), width = (int64_t)ln_dtype_size(s->type);
     int done = 0;
@@ -237,10 +233,14 @@ static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char
 
 /* ---- arithmetic ---- */
 
-static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, const char *base, int n, const int32_t *a, void *y) {
-    int64_t last = v->dims[0] - 1;
-    for (int i = 0; i < n; i++)
-        ln_convert_element(y, s->type, i, base, v->dtype, ln_min(ln_max(a[i], 0), last) * v->strides[0]);
+static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, const char *base, int n, const int32_t *a,
+                                void *y) {
+    int64_t last = v->dims[0] - 1, stride = v->strides[0];
+    bool same = v->dtype == s->type && ln_dtype_size(s->type) == 4;
+    for (int i = 0; i < n && same; i++) memcpy((int32_t *)y + i, base + ln_min(ln_max(a[i], 0), last) * stride * 4, 4);
+    for (int i = 0; i < n && !same; i++)
+        ln_map_load_any(v->dtype, s->type, base, ln_min(ln_max(a[i], 0), last) * stride, 0, 1,
+                        (char *)y + i * (int64_t)ln_dtype_size(s->type));
 }
 
 #define TYPE_f LINNET_F32
@@ -255,45 +255,53 @@ static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, cons
 #define ROW_i(...) __VA_ARGS__
 #define ROW_d(...)
 #define ROW_l(...)
-#define UNARY(opcode, x, z, expression)                                                                          \
-    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : {                                                             \
-        const CTYPE_##x *qa = (const CTYPE_##x *)pa;                                                             \
-        CTYPE_##z *qy = (CTYPE_##z *)py;                                                                         \
-        LN_LOOP for (unsigned i = 0; i < m; i++) {                                                               \
-            CTYPE_##x a = qa[i];                                                                                 \
-            qy[i] = (expression);                                                                                \
-        }                                                                                                        \
-        return;                                                                                                  \
-    })
-#define BINARY(opcode, x, z, expression)                                                                         \
-    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : {                                                             \
-        const CTYPE_##x *qa = (const CTYPE_##x *)pa, *qb = (const CTYPE_##x *)pb;                                \
-        CTYPE_##z *qy = (CTYPE_##z *)py;                                                                         \
-        LN_LOOP for (unsigned i = 0; i < m; i++) {                                                               \
-            CTYPE_##x a = qa[i], b = qb[i];                                                                      \
-            qy[i] = (expression);                                                                                \
-        }                                                                                                        \
-        return;                                                                                                  \
-    })
-/* All lanes by the short range reduction, then the rare large ones once more, before y may overwrite a. */
-#define TRIG(opcode, full, small)                                                                                \
-    case LN_MAP_##opcode * 16 + LINNET_F32: {                                                                    \
-        const float *qa = (const float *)pa;                                                                     \
-        float *qy = (float *)py;                                                                                 \
-        uint32_t large = 0;                                                                                      \
-        for (unsigned i = 0; i < m; i++)                                                                         \
-            large |= (ln_bits_f(qa[i]) & 0x7fffffffu) >= 0x49800000u;                                            \
-        if (large) {                                                                                             \
-            for (unsigned i = 0; i < m; i++)                                                                     \
-                qy[i] = full(qa[i]);                                                                             \
-            return;                                                                                              \
-        }                                                                                                        \
-        LN_LOOP for (unsigned i = 0; i < m; i++) qy[i] = small(qa[i]);                                           \
-        return;                                                                                                  \
+#define UNARY(opcode, x, z, expression)                                                                                \
+    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x                                                                       \
+            : {                                                                                                        \
+                const CTYPE_##x *qa = (const CTYPE_##x *)pa;                                                           \
+                CTYPE_##z *qy = (CTYPE_##z *)py;                                                                       \
+                LN_LOOP for (unsigned i = 0; i < m; i++) {                                                             \
+                    CTYPE_##x a = qa[i];                                                                               \
+                    qy[i] = (expression);                                                                              \
+                }                                                                                                      \
+                return;                                                                                                \
+            })
+#define BINARY(opcode, x, z, expression)                                                                               \
+    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x                                                                       \
+            : {                                                                                                        \
+                const CTYPE_##x *qa = (const CTYPE_##x *)pa, *qb = (const CTYPE_##x *)pb;                              \
+                CTYPE_##z *qy = (CTYPE_##z *)py;                                                                       \
+                LN_LOOP for (unsigned i = 0; i < m; i++) {                                                             \
+                    CTYPE_##x a = qa[i], b = qb[i];                                                                    \
+                    qy[i] = (expression);                                                                              \
+                }                                                                                                      \
+                return;                                                                                                \
+            })
+#define RARE_UNARY(opcode, x, z, expression)
+#define RARE_BINARY(opcode, x, z, expression)
+/* All lanes by the short range reduction; a strip with a large one goes to map_rest.c. */
+#define TRIG(opcode, full, small)                                                                                      \
+    case LN_MAP_##opcode * 16 + LINNET_F32: {                                                                          \
+        const float *qa = (const float *)pa;                                                                           \
+        float *qy = (float *)py;                                                                                       \
+        uint32_t large = 0;                                                                                            \
+        for (unsigned i = 0; i < m; i++) large |= (ln_bits_f(qa[i]) & 0x7fffffffu) >= 0x49800000u;                     \
+        if (large) break;                                                                                              \
+        LN_LOOP for (unsigned i = 0; i < m; i++) qy[i] = small(qa[i]);                                                 \
+        return;                                                                                                        \
     }
 
-static void LN_SIMD_NAME(arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc, void *py) {
-    unsigned m = ((unsigned)n + 15u) & ~15u;
+#if defined(LN_SIMD_SCALAR)
+#define LN_GROUPS(n) ((unsigned)(n)) /* nothing to gain, and the reference calls with single elements */
+void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc,
+                                     void *py)
+#else
+#define LN_GROUPS(n) (((unsigned)(n) + 15u) & ~15u)
+static void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc,
+                                            void *py)
+#endif
+{
+    unsigned m = LN_GROUPS(n);
     switch (s->code * 16 + s->type) {
 #include "simd/map_table.h"
     case LN_MAP_SELECT * 16 + LINNET_F32:
@@ -308,13 +316,13 @@ static void LN_SIMD_NAME(arithmetic)(const ln_map_step *s, int n, const void *pa
     }
     case LN_MAP_CAST * 16 + LINNET_F32:
         if (s->from == LINNET_I32) {
-            LN_LOOP for (unsigned i = 0; i < m; i++) ((float *)py)[i] = (float)((const int32_t *)pa)[i];
+            LN_LOOP for (unsigned i = 0; i < m; i++)((float *)py)[i] = (float)((const int32_t *)pa)[i];
             return;
         }
         break;
     case LN_MAP_CAST * 16 + LINNET_I32:
         if (s->from == LINNET_F32) {
-            LN_LOOP for (unsigned i = 0; i < m; i++) ((int32_t *)py)[i] = ln_f_to_i(((const float *)pa)[i]);
+            LN_LOOP for (unsigned i = 0; i < m; i++)((int32_t *)py)[i] = ln_f_to_i(((const float *)pa)[i]);
             return;
         }
         break;
@@ -338,6 +346,9 @@ static void LN_SIMD_NAME(arithmetic)(const ln_map_step *s, int n, const void *pa
 #undef UNARY
 #undef BINARY
 #undef TRIG
+#undef RARE_UNARY
+#undef RARE_BINARY
+#undef LN_GROUPS
 
 void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
                                 int n, char **registers);
@@ -367,14 +378,14 @@ void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *view
             break;
         case LN_MAP_STORE:
         case LN_MAP_STORE_QUANTIZED:
-            if (!direct && bases[s->view])
-                LN_SIMD_NAME(store)(s, v, bases[s->view], start, n, registers[s->a]);
+            if (!direct && bases[s->view]) LN_SIMD_NAME(store)(s, v, bases[s->view], start, n, registers[s->a]);
             break;
         case LN_MAP_TABLE:
-            LN_SIMD_NAME(table)(s, v, bases[s->view], (n + 15) & ~15, (const int32_t *)(void *)registers[s->a], registers[s->y]);
+            LN_SIMD_NAME(table)
+            (s, v, bases[s->view], (n + 15) & ~15, (const int32_t *)(void *)registers[s->a], registers[s->y]);
             break;
         default:
-            LN_SIMD_NAME(arithmetic)(s, n, registers[s->a], registers[s->b], registers[s->c], registers[s->y]);
+            LN_SIMD_NAME(ln_map_arithmetic)(s, n, registers[s->a], registers[s->b], registers[s->c], registers[s->y]);
             break;
         }
     }
@@ -404,8 +415,8 @@ const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(ln_map_strip), LN_SIMD
 #if !defined(LN_SIMD_SCALAR) /* the references stand for plans without SIMD; epilogues still need strips */
 static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_configure(call, LN_SIMD_ISA); }
 
-static linnet_status LN_SIMD_NAME(map_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                           int thread) {
+static linnet_status LN_SIMD_NAME(map_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                           int64_t end, int thread) {
     (void)phase;
     return ln_map_run(call, b, begin, end, thread, LN_SIMD_NAME(ln_map_strip));
 }
@@ -420,15 +431,15 @@ const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
     .run = LN_SIMD_NAME(map_run),
 };
 
-#define LN_CONVERT_KERNEL(symbol, text, id)             \
-    const ln_kernel LN_SIMD_NAME(symbol) = {            \
-        .name = text "_any_strips_16__" LN_SIMD_TEXT,   \
-        .op = id,                                       \
-        .isa = LN_SIMD_ISA,                             \
-        .flags = LN_KERNEL_VIEWS,                       \
-        .supports = ln_convert_supports,                \
-        .configure = ln_convert_configure,              \
-        .run = LN_SIMD_NAME(map_run),                   \
+#define LN_CONVERT_KERNEL(symbol, text, id)                                                                            \
+    const ln_kernel LN_SIMD_NAME(symbol) = {                                                                           \
+        .name = text "_any_strips_16__" LN_SIMD_TEXT,                                                                  \
+        .op = id,                                                                                                      \
+        .isa = LN_SIMD_ISA,                                                                                            \
+        .flags = LN_KERNEL_VIEWS,                                                                                      \
+        .supports = ln_convert_supports,                                                                               \
+        .configure = ln_convert_configure,                                                                             \
+        .run = LN_SIMD_NAME(map_run),                                                                                  \
     };
 LN_CONVERT_KERNEL(ln_cast_simd, "cast", LN_OP_CAST)
 LN_CONVERT_KERNEL(ln_quantize_simd, "quantize", LN_OP_QUANTIZE)

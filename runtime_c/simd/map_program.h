@@ -82,6 +82,8 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa);
 void ln_map_load_any(int dtype, int type, const void *data, int64_t offset, int64_t stride, int n, void *y);
 void ln_map_store_any(int dtype, int type, const void *register_, int n, void *data, int64_t offset, int64_t stride);
 void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
+/* Every arithmetic opcode on n elements, in plain C (ops/map_scalar.c). */
+void ln_map_arithmetic__scalar(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
 
 /* Kernel functions over any strip interpreter (ops/map_kernel.c). */
 bool ln_map_supports(const ln_call *call);

@@ -1,29 +1,8 @@
 /* norm.inc.c - layer, RMS, group, instance and batch normalisation of contiguous data in f32.
- * Compiled per ISA by longtail__<isa>.c. Which calls qualify: ops/norm_plan.c. */
+ * Compiled per ISA by longtail__<isa>.c; no FMA, so that all levels give the same bits. Which calls qualify: norm_plan.c. */
 #include "ops/norm.h"
 #include "simd/any.inc.c"
-
-/* Sum of (x - mean), or of its squares; blocks of f32 sums are added up in double, so that long lines stay accurate. */
-static double norm_sum(const float *x, int64_t n, float mean, bool squares) {
-    double sum = 0;
-    vf shift = vf_set1(mean);
-    for (int64_t block = 0; block < n; block += 4096) {
-        int64_t end = ln_min(n, block + 4096), i = block;
-        vf a = vf_zero(), b = vf_zero();
-        for (; i + 2 * VF_WIDTH <= end; i += 2 * VF_WIDTH) {
-            vf u = vf_sub(vf_load(x + i), shift), v = vf_sub(vf_load(x + i + VF_WIDTH), shift);
-            a = squares ? vf_fma(u, u, a) : vf_add(a, u);
-            b = squares ? vf_fma(v, v, b) : vf_add(b, v);
-        }
-        for (; i < end; i += VF_WIDTH) {
-            int count = (int)ln_min(VF_WIDTH, end - i);
-            vf u = vf_select(vm_first(count), vf_sub(vf_load_partial(x + i, count), shift), vf_zero());
-            a = squares ? vf_fma(u, u, a) : vf_add(a, u);
-        }
-        sum += (double)vf_reduce_add(vf_add(a, b));
-    }
-    return sum;
-}
+#include "simd/lane_sum.inc.c"
 
 /* Scale or bias of layer_norm as f32: itself, or widened into scratch; NULL when absent. */
 static const float *norm_parameter(const ln_call *call, const ln_buffers *b, int i, float *scratch) {
@@ -38,14 +17,14 @@ static const float *norm_parameter(const ln_call *call, const ln_buffers *b, int
 static void norm_affine(const float *x, int64_t n, float factor, float shift, float *y) {
     vf f = vf_set1(factor), s = vf_set1(shift);
     int64_t i = 0;
-    for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(y + i, vf_fma(vf_load(x + i), f, s));
-    if (i < n) vf_store_partial(y + i, (int)(n - i), vf_fma(vf_load_partial(x + i, (int)(n - i)), f, s));
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(y + i, vf_add(vf_mul(vf_load(x + i), f), s));
+    if (i < n) vf_store_partial(y + i, (int)(n - i), vf_add(vf_mul(vf_load_partial(x + i, (int)(n - i)), f), s));
 }
 
 static void norm_line_statistics(const ln_norm_plan *p, const float *x, float *mean, float *inverse) {
     double n = (double)p->length;
-    *mean = p->rms ? 0 : (float)(norm_sum(x, p->length, 0, false) / n);
-    *inverse = (float)(1 / sqrt(norm_sum(x, p->length, *mean, true) / n + p->epsilon));
+    *mean = p->rms ? 0 : (float)(lane_sum(x, p->length, 0, false) / n);
+    *inverse = (float)(1 / sqrt(lane_sum(x, p->length, *mean, true) / n + p->epsilon));
 }
 
 static inline const void *optional_input(const ln_call *call, const ln_buffers *b, int i) {
@@ -130,8 +109,8 @@ static linnet_status batch_norm_run(const ln_call *call, const ln_buffers *b, in
         }
         for (int64_t i = 0; i < p->columns; i += VF_WIDTH) {
             int n = (int)ln_min(VF_WIDTH, p->columns - i);
-            vf v = vf_fma(vf_load_partial(x + i, n), vf_load_partial(factor + i, n), vf_load_partial(shift + i, n));
-            vf_store_partial(y + i, n, v);
+            vf v = vf_mul(vf_load_partial(x + i, n), vf_load_partial(factor + i, n));
+            vf_store_partial(y + i, n, vf_add(v, vf_load_partial(shift + i, n)));
         }
     }
     return LINNET_OK;

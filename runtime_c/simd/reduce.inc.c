@@ -1,156 +1,220 @@
-/* reduce.inc.c - fast reductions over runs (innermost axis reduced) and over rows (innermost axis kept), per ISA level.
- * Sums go in blocks: f32 inside a block, blocks into f64, so errors stay small and never depend on threads. */
+/* reduce.inc.c - fast sums, means, norms and extremes of floats and quantized integers, per ISA level.
+ * One result at a time, or 64 neighbouring results by rows; both in the order of ops/lane_sum.h. */
 #include "ops/convert.h"
 #include "ops/index.h"
 #include "ops/reduce_axes.h"
+#include "simd/lane_sum.inc.c"
 
 #include <math.h>
 
 enum { LN_REDUCE_ADD, LN_REDUCE_ADD_ABS, LN_REDUCE_ADD_SQUARE, LN_REDUCE_LARGEST, LN_REDUCE_SMALLEST };
-#define LN_REDUCE_BLOCK 512 /* elements of a run, or rows, that are summed in f32 */
+enum { LN_REDUCE_COLUMNS = 64 };
 #define LN_ALWAYS static inline __attribute__((always_inline))
 
-LN_ALWAYS vf LN_SIMD_NAME(reduce_load)(const char *p, int64_t i, int n, int dtype, vi zero) {
-    if (dtype == LINNET_F32)
-        return n == VF_WIDTH ? vf_load((const float *)(const void *)p + i) : vf_load_partial((const float *)(const void *)p + i, n);
-    if (dtype == LINNET_F16)
-        return n == VF_WIDTH ? vf_load_f16((const uint16_t *)(const void *)p + i) : vf_load_f16_partial((const uint16_t *)(const void *)p + i, n);
-    if (dtype == LINNET_BF16)
-        return n == VF_WIDTH ? vf_load_bf16((const uint16_t *)(const void *)p + i) : vf_load_bf16_partial((const uint16_t *)(const void *)p + i, n);
-    vi v;
-    if (dtype == LINNET_I8)
-        v = n == VF_WIDTH ? vi_load_i8((const int8_t *)p + i) : vi_load_i8_partial((const int8_t *)p + i, n);
-    else if (dtype == LINNET_U8)
-        v = n == VF_WIDTH ? vi_load_u8((const uint8_t *)p + i) : vi_load_u8_partial((const uint8_t *)p + i, n);
-    else
-        v = n == VF_WIDTH ? vi_load_i16((const int16_t *)(const void *)p + i) : vi_load_i16_partial((const int16_t *)(const void *)p + i, n);
-    return vf_from_vi(vi_sub(v, zero)); /* whole numbers: the scale is applied to the sum */
-}
-
-/* Accumulates x; lanes from n on keep their value. NaN sticks in `nan`. */
-LN_ALWAYS void LN_SIMD_NAME(reduce_step)(vf *acc, vf *nan, vf x, int n, int how) {
-    if (how >= LN_REDUCE_LARGEST) {
-        vf next = how == LN_REDUCE_LARGEST ? vf_max(x, *acc) : vf_min(x, *acc); /* the accumulator where x is NaN */
-        vf bad = vf_select(vf_eq(x, x), *nan, x);
-        *acc = n == VF_WIDTH ? next : vf_select(vm_first(n), next, *acc);
-        *nan = n == VF_WIDTH ? bad : vf_select(vm_first(n), bad, *nan);
-        return;
+/* n elements from element `at` on, `stride` apart, as f32; of integers the whole numbers. */
+static void LN_SIMD_NAME(reduce_widen)(const ln_tensor *t, int32_t zero, const char *data, int64_t at, int64_t stride,
+                                       int64_t n, float *out) {
+    int64_t i = 0;
+    vi less = vi_set1(zero);
+    const char *p = data + at * (int64_t)ln_dtype_size(t->dtype);
+    const uint16_t *half = (const uint16_t *)(const void *)p;
+    switch (stride == 1 ? t->dtype : 0) {
+    case LINNET_F32: memcpy(out, p, (size_t)n * sizeof *out); return;
+    case LINNET_F16:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(out + i, vf_load_f16(half + i));
+        break;
+    case LINNET_BF16:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(out + i, vf_load_bf16(half + i));
+        break;
+    case LINNET_I8:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store(out + i, vf_from_vi(vi_sub(vi_load_i8((const int8_t *)p + i), less)));
+        break;
+    case LINNET_U8:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store(out + i, vf_from_vi(vi_sub(vi_load_u8((const uint8_t *)p + i), less)));
+        break;
+    case LINNET_I16:
+        for (; i + VF_WIDTH <= n; i += VF_WIDTH)
+            vf_store(out + i, vf_from_vi(vi_sub(vi_load_i16((const int16_t *)(const void *)p + i), less)));
+        break;
+    default: break;
     }
-    vf v = how == LN_REDUCE_ADD ? x : how == LN_REDUCE_ADD_ABS ? vf_abs(x) : vf_mul(x, x);
-    *acc = n == VF_WIDTH ? vf_add(*acc, v) : vf_select(vm_first(n), vf_add(*acc, v), *acc);
+    for (; i < n && t->dtype == LINNET_F32; i++) out[i] = ((const float *)(const void *)p)[i * stride];
+    bool is_float = ln_dtype_is_float(t->dtype);
+    for (; i < n; i++)
+        out[i] = is_float ? (float)ln_load_f64(data, t->dtype, at + i * stride)
+                          : (float)(ln_load_i64(data, t->dtype, at + i * stride) - zero);
 }
 
-LN_ALWAYS vf LN_SIMD_NAME(reduce_start)(int how) {
-    return vf_set1(how == LN_REDUCE_LARGEST ? -INFINITY : how == LN_REDUCE_SMALLEST ? INFINITY : 0.0f);
+/* NaN replaces any number, and stays. */
+LN_ALWAYS vf LN_SIMD_NAME(reduce_step)(vf acc, vf x, const int how) {
+    if (how == LN_REDUCE_ADD) return vf_add(acc, x);
+    if (how == LN_REDUCE_ADD_ABS) return vf_add(acc, vf_abs(x));
+    if (how == LN_REDUCE_ADD_SQUARE) return vf_add(acc, vf_mul(x, x));
+    vm better = how == LN_REDUCE_LARGEST ? vf_gt(x, acc) : vf_lt(x, acc);
+    return vf_select(vm_or(better, vm_not(vf_eq(x, x))), x, acc);
 }
 
-/* One run of n elements folded into *total (sums) or *extreme. */
-LN_ALWAYS void LN_SIMD_NAME(reduce_run)(const char *p, int64_t n, int dtype, int how, vi zero, double *total, float *extreme,
-                                        float *nan_seen) {
-    vf nan = vf_zero();
-    for (int64_t start = 0; start < n; start += LN_REDUCE_BLOCK * 4) {
-        int64_t end = ln_min(n, start + LN_REDUCE_BLOCK * 4), i = start;
-        vf acc[4];
-        for (int k = 0; k < 4; k++)
-            acc[k] = LN_SIMD_NAME(reduce_start)(how);
-        for (; i + 4 * VF_WIDTH <= end; i += 4 * VF_WIDTH)
-            for (int k = 0; k < 4; k++)
-                LN_SIMD_NAME(reduce_step)(&acc[k], &nan, LN_SIMD_NAME(reduce_load)(p, i + k * VF_WIDTH, VF_WIDTH, dtype, zero), VF_WIDTH, how);
-        for (; i < end; i += VF_WIDTH) {
-            int left = (int)ln_min(VF_WIDTH, end - i);
-            LN_SIMD_NAME(reduce_step)(&acc[0], &nan, LN_SIMD_NAME(reduce_load)(p, i, left, dtype, zero), left, how);
-        }
-        if (how == LN_REDUCE_LARGEST) {
-            float v = vf_reduce_max(vf_max(vf_max(acc[0], acc[1]), vf_max(acc[2], acc[3])));
-            *extreme = v > *extreme ? v : *extreme;
-        } else if (how == LN_REDUCE_SMALLEST) {
-            float v = vf_reduce_min(vf_min(vf_min(acc[0], acc[1]), vf_min(acc[2], acc[3])));
-            *extreme = v < *extreme ? v : *extreme;
-        } else {
-            *total += (double)vf_reduce_add(vf_add(vf_add(acc[0], acc[1]), vf_add(acc[2], acc[3])));
+/* One block of at most LN_LANE_BLOCK elements by 16 lanes; the last group may be in `tail`. */
+LN_ALWAYS float LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, const float *tail, float start, const int how) {
+    vf acc[LN_LANE_VECTORS];
+    float lanes[LN_LANES];
+    LN_SIMD_UNROLL
+    for (int k = 0; k < LN_LANE_VECTORS; k++) acc[k] = vf_set1(start);
+    for (int64_t i = 0; i < n; i += LN_LANES) {
+        const float *group = i + LN_LANES <= n ? x + i : tail;
+        LN_SIMD_UNROLL
+        for (int k = 0; k < LN_LANE_VECTORS; k++)
+            acc[k] = LN_SIMD_NAME(reduce_step)(acc[k], vf_load(group + k * VF_WIDTH), how);
+    }
+    if (how < LN_REDUCE_LARGEST) return lane_tree(acc);
+    LN_SIMD_UNROLL
+    for (int k = 0; k < LN_LANE_VECTORS; k++) vf_store(lanes + k * VF_WIDTH, acc[k]);
+    return ln_lanes_extreme(lanes, how == LN_REDUCE_LARGEST);
+}
+
+/* Rows, `stride` elements apart, of `vectors` vectors: each to the lane whose turn it is, the first to lane `turn`. */
+LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x,
+                                            int64_t rows, int64_t stride, int vectors, const int how) {
+    for (int64_t r = 0; r < rows; r++, x += stride) {
+        float *lane = lanes[(turn + r) % LN_LANES];
+        for (int k = 0; k < vectors; k++) {
+            vf v = LN_SIMD_NAME(reduce_step)(vf_load(lane + k * VF_WIDTH), vf_load(x + k * VF_WIDTH), how);
+            vf_store(lane + k * VF_WIDTH, v);
         }
     }
-    float sum = vf_reduce_add(nan); /* 0, or NaN when there was one */
-    *nan_seen = sum == sum ? *nan_seen : sum;
 }
 
-/* Odometer over the reduced dims that are not innermost. */
-LN_ALWAYS int64_t LN_SIMD_NAME(reduce_next)(const ln_reduce_plan *p, int64_t *at, int64_t offset) {
-    for (int d = p->reduced - 1; d >= 0; d--) {
+static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start, int how) {
+    float tail[LN_LANES];
+    if (n % LN_LANES != 0) lane_tail(x + n / LN_LANES * LN_LANES, (int)(n % LN_LANES), start, tail);
+    switch (how) {
+    case LN_REDUCE_ADD: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD);
+    case LN_REDUCE_ADD_ABS: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD_ABS);
+    case LN_REDUCE_ADD_SQUARE: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD_SQUARE);
+    case LN_REDUCE_LARGEST: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_LARGEST);
+    default: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_SMALLEST);
+    }
+}
+
+static void LN_SIMD_NAME(reduce_rows)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x, int64_t rows,
+                                      int64_t stride, int vectors, int how) {
+#define LN_ROWS_AS(how)                                                                                                \
+    if (vectors == LN_REDUCE_COLUMNS / VF_WIDTH)                                                                       \
+        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, LN_REDUCE_COLUMNS / VF_WIDTH, how);                 \
+    else                                                                                                               \
+        LN_SIMD_NAME(reduce_rows_as)(lanes, turn, x, rows, stride, vectors, how);                                      \
+    break;
+    switch (how) {
+    case LN_REDUCE_ADD: LN_ROWS_AS(LN_REDUCE_ADD)
+    case LN_REDUCE_ADD_ABS: LN_ROWS_AS(LN_REDUCE_ADD_ABS)
+    case LN_REDUCE_ADD_SQUARE: LN_ROWS_AS(LN_REDUCE_ADD_SQUARE)
+    case LN_REDUCE_LARGEST: LN_ROWS_AS(LN_REDUCE_LARGEST)
+    default: LN_ROWS_AS(LN_REDUCE_SMALLEST)
+    }
+#undef LN_ROWS_AS
+}
+
+/* Odometer over the `dims` outermost reduced dims. */
+static int64_t LN_SIMD_NAME(reduce_next)(const ln_reduce_plan *p, int dims, int64_t *at, int64_t offset) {
+    for (int d = dims - 1; d >= 0; d--) {
         offset += p->reduced_x[d];
-        if (++at[d] < p->reduced_dims[d])
-            break;
+        if (++at[d] < p->reduced_dims[d]) break;
         offset -= p->reduced_dims[d] * p->reduced_x[d];
         at[d] = 0;
     }
     return offset;
 }
 
-static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t at, double v) {
-    const ln_reduce_attributes *a = call->attributes;
-    v *= (double)p->scale * p->factor;
-    ln_store_float(b->outputs[0], call->outputs[0].dtype, at, a->kind == LN_REDUCE_KIND_L2 ? sqrt(v) : v);
+static double LN_SIMD_NAME(reduce_fold)(double total, float block, int how) {
+    return how < LN_REDUCE_LARGEST ? total + (double)block
+                                   : (double)ln_extreme((float)total, block, how == LN_REDUCE_LARGEST);
 }
 
-LN_ALWAYS void LN_SIMD_NAME(reduce_item)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t x_at,
-                                         int64_t y_at, int64_t first, int dtype, int how) {
-    const char *x = b->inputs[0];
-    int64_t size = (int64_t)ln_dtype_size(dtype), at[LN_MAX_RANK] = {0}, offset = x_at;
-    vi zero = vi_set1(p->zero);
-    if (!p->columns) {
-        double total = 0.0;
-        float extreme = how == LN_REDUCE_LARGEST ? -INFINITY : INFINITY, nan = 0.0f;
-        for (int64_t r = 0; r < p->reduced_count; r++) {
-            LN_SIMD_NAME(reduce_run)(x + offset * size, p->inner, dtype, how, zero, &total, &extreme, &nan);
-            offset = LN_SIMD_NAME(reduce_next)(p, at, offset);
-        }
-        double v = how < LN_REDUCE_LARGEST ? total : nan == nan ? (double)extreme : (double)nan;
-        LN_SIMD_NAME(reduce_finish)(call, p, b, y_at, v);
-        return;
-    }
-    int64_t width = ln_min(p->block, p->inner - first);
-    double totals[64] = {0.0};
-    float extremes[64];
-    enum { VECTORS = 64 / VF_WIDTH };
-    vf acc[VECTORS], nan[VECTORS];
-    for (int k = 0; k < VECTORS; k++) {
-        acc[k] = LN_SIMD_NAME(reduce_start)(how);
-        nan[k] = vf_zero();
-    }
-    for (int64_t r = 0; r < p->reduced_count;) {
-        int64_t stop = ln_min(p->reduced_count, r + LN_REDUCE_BLOCK);
-        for (; r < stop; r++) {
-            if (width == 64) {
-                for (int k = 0; k < VECTORS; k++)
-                    LN_SIMD_NAME(reduce_step)(&acc[k], &nan[k], LN_SIMD_NAME(reduce_load)(x + offset * size, first + k * VF_WIDTH, VF_WIDTH, dtype, zero), VF_WIDTH, how);
-            } else {
-                for (int k = 0; k * VF_WIDTH < width; k++) {
-                    int n = (int)ln_min(VF_WIDTH, width - k * VF_WIDTH);
-                    LN_SIMD_NAME(reduce_step)(&acc[k], &nan[k], LN_SIMD_NAME(reduce_load)(x + offset * size, first + k * VF_WIDTH, n, dtype, zero), n, how);
-                }
+/* The reduction of p->count elements from x_at on. */
+static double LN_SIMD_NAME(reduce_one)(const ln_call *call, const ln_reduce_plan *p, const char *x, int64_t x_at,
+                                       int how, float start) {
+    const ln_tensor *t = &call->inputs[0];
+    float buffer[LN_LANE_BLOCK];
+    int last = p->reduced - 1;
+    int64_t at[LN_MAX_RANK] = {0}, offset = x_at, left = p->reduced_dims[last], step = p->reduced_x[last];
+    bool in_place = t->dtype == LINNET_F32 && last == 0 && step == 1;
+    double total = (double)start;
+    for (int64_t done = 0; done < p->count; done += LN_LANE_BLOCK) {
+        int64_t n = ln_min(LN_LANE_BLOCK, p->count - done);
+        const float *values = buffer;
+        if (in_place) values = (const float *)(const void *)x + x_at + done;
+        for (int64_t filled = 0; filled < n && !in_place;) {
+            int64_t run = ln_min(n - filled, left);
+            LN_SIMD_NAME(reduce_widen)
+            (t, p->zero, x, offset + (p->reduced_dims[last] - left) * step, step, run, buffer + filled);
+            filled += run;
+            left -= run;
+            if (left == 0) {
+                left = p->reduced_dims[last];
+                offset = LN_SIMD_NAME(reduce_next)(p, last, at, offset);
             }
-            offset = LN_SIMD_NAME(reduce_next)(p, at, offset);
         }
-        for (int k = 0; k < VECTORS && how < LN_REDUCE_LARGEST; k++) {
-            vf_store(extremes + k * VF_WIDTH, acc[k]);
-            acc[k] = vf_zero();
-        }
-        for (int64_t i = 0; i < width && how < LN_REDUCE_LARGEST; i++)
-            totals[i] += (double)extremes[i];
+        total = LN_SIMD_NAME(reduce_fold)(total, LN_SIMD_NAME(reduce_values)(values, n, start, how), how);
     }
-    for (int k = 0; k < VECTORS && how >= LN_REDUCE_LARGEST; k++)
-        vf_store(extremes + k * VF_WIDTH, vf_select(vf_eq(nan[k], nan[k]), acc[k], nan[k]));
-    for (int64_t i = 0; i < width; i++)
-        LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + (first + i) * p->inner_y, how < LN_REDUCE_LARGEST ? totals[i] : (double)extremes[i]);
+    return total;
 }
 
-static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                               int thread) {
+static void LN_SIMD_NAME(reduce_finish)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b, int64_t at,
+                                        double v) {
+    const ln_reduce_attributes *a = call->attributes;
+    ln_store_float(b->outputs[0], call->outputs[0].dtype, at, ln_reduce_result(a->kind, v, p->scale, p->count));
+}
+
+/* The reductions of `width` neighbours: each has its 16 lanes, and a row adds to one lane of all. */
+static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_plan *p, const ln_buffers *b,
+                                         int64_t x_at, int64_t y_at, int64_t width, int how, float start) {
+    const ln_tensor *t = &call->inputs[0];
+    const char *x = b->inputs[0];
+    float lanes[LN_LANES][LN_REDUCE_COLUMNS], buffer[LN_REDUCE_COLUMNS] = {0};
+    double totals[LN_REDUCE_COLUMNS];
+    int vectors = (int)ln_ceil_div(width, VF_WIDTH);
+    bool in_place = t->dtype == LINNET_F32 && width % VF_WIDTH == 0;
+    int64_t at[LN_MAX_RANK] = {0}, offset = x_at;
+    for (int64_t i = 0; i < width; i++) totals[i] = (double)start;
+    for (int64_t done = 0; done < p->count;) {
+        int64_t stop = ln_min(p->count, done + LN_LANE_BLOCK);
+        for (int l = 0; l < LN_LANES; l++)
+            for (int i = 0; i < vectors; i++) vf_store(lanes[l] + i * VF_WIDTH, vf_set1(start));
+        while (done < stop) {
+            const float *row = (const float *)(const void *)x + offset;
+            int last = p->reduced - 1;
+            int64_t rows = in_place ? ln_min(stop - done, p->reduced_dims[last] - at[last]) : 1;
+            if (!in_place) {
+                LN_SIMD_NAME(reduce_widen)(t, p->zero, x, offset, 1, width, buffer);
+                row = buffer;
+            }
+            LN_SIMD_NAME(reduce_rows)(lanes, done % LN_LANES, row, rows, p->reduced_x[last], vectors, how);
+            done += rows;
+            at[last] += rows - 1;
+            offset = LN_SIMD_NAME(reduce_next)(p, p->reduced, at, offset + (rows - 1) * p->reduced_x[last]);
+        }
+        for (int half = LN_LANES / 2; half > 0; half /= 2)
+            LN_SIMD_NAME(reduce_rows)
+            (lanes, 0, lanes[half], half, LN_REDUCE_COLUMNS, vectors, how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
+        for (int64_t i = 0; i < width; i++) totals[i] = LN_SIMD_NAME(reduce_fold)(totals[i], lanes[0][i], how);
+    }
+    for (int64_t i = 0; i < width; i++) LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + i * p->inner_y, totals[i]);
+}
+
+static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                               int64_t end, int thread) {
     (void)phase;
     (void)thread;
     const ln_reduce_plan *p = call->state;
     int64_t kind = ((const ln_reduce_attributes *)call->attributes)->kind;
-    int dtype = call->inputs[0].dtype;
+    int how = kind == LN_REDUCE_KIND_MAX                                       ? LN_REDUCE_LARGEST
+              : kind == LN_REDUCE_KIND_MIN                                     ? LN_REDUCE_SMALLEST
+              : kind == LN_REDUCE_KIND_L1                                      ? LN_REDUCE_ADD_ABS
+              : kind == LN_REDUCE_KIND_L2 || kind == LN_REDUCE_KIND_SUM_SQUARE ? LN_REDUCE_ADD_SQUARE
+                                                                               : LN_REDUCE_ADD;
+    float start = how == LN_REDUCE_LARGEST ? -INFINITY : how == LN_REDUCE_SMALLEST ? INFINITY : 0.0f;
     for (int64_t item = begin; item < end; item++) {
         int64_t rest = item / p->blocks, first = item % p->blocks * p->block, x_at = 0, y_at = 0;
         for (int d = p->kept - 1; d >= 0; d--) {
@@ -159,25 +223,12 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
             x_at += c * p->kept_x[d];
             y_at += c * p->kept_y[d];
         }
-#define LN_REDUCE_CASE(dtype, how) LN_SIMD_NAME(reduce_item)(call, p, b, x_at, y_at, first, dtype, how)
-        switch (dtype) {
-        case LINNET_F16: LN_REDUCE_CASE(LINNET_F16, LN_REDUCE_ADD); break;
-        case LINNET_BF16: LN_REDUCE_CASE(LINNET_BF16, LN_REDUCE_ADD); break;
-        case LINNET_I8: LN_REDUCE_CASE(LINNET_I8, LN_REDUCE_ADD); break;
-        case LINNET_U8: LN_REDUCE_CASE(LINNET_U8, LN_REDUCE_ADD); break;
-        case LINNET_I16: LN_REDUCE_CASE(LINNET_I16, LN_REDUCE_ADD); break;
-        default:
-            switch (kind) {
-            case LN_REDUCE_KIND_MAX: LN_REDUCE_CASE(LINNET_F32, LN_REDUCE_LARGEST); break;
-            case LN_REDUCE_KIND_MIN: LN_REDUCE_CASE(LINNET_F32, LN_REDUCE_SMALLEST); break;
-            case LN_REDUCE_KIND_L1: LN_REDUCE_CASE(LINNET_F32, LN_REDUCE_ADD_ABS); break;
-            case LN_REDUCE_KIND_L2:
-            case LN_REDUCE_KIND_SUM_SQUARE: LN_REDUCE_CASE(LINNET_F32, LN_REDUCE_ADD_SQUARE); break;
-            default: LN_REDUCE_CASE(LINNET_F32, LN_REDUCE_ADD); break;
-            }
-            break;
-        }
-#undef LN_REDUCE_CASE
+        if (p->columns)
+            LN_SIMD_NAME(reduce_columns)
+            (call, p, b, x_at + first, y_at + first * p->inner_y, ln_min(p->block, p->inner - first), how, start);
+        else
+            LN_SIMD_NAME(reduce_finish)
+            (call, p, b, y_at, LN_SIMD_NAME(reduce_one)(call, p, b->inputs[0], x_at, how, start));
     }
     return LINNET_OK;
 }
@@ -189,13 +240,11 @@ static bool LN_SIMD_NAME(reduce_supports)(const ln_call *call) {
 
 static linnet_status LN_SIMD_NAME(reduce_configure)(ln_call *call) {
     ln_reduce_plan *p = ln_call_state(call, sizeof *p);
-    if (!p)
-        return LINNET_OUT_OF_MEMORY;
+    if (!p) return LINNET_OUT_OF_MEMORY;
     ln_reduce_make_plan(call, p);
     call->state = p;
     call->work[0] = p->blocks;
-    for (int d = 0; d < p->kept; d++)
-        call->work[0] *= p->kept_dims[d];
+    for (int d = 0; d < p->kept; d++) call->work[0] *= p->kept_dims[d];
     call->grain = ln_max(1, 16384 / ln_max(1, ln_count(&call->inputs[0]) / ln_max(1, call->work[0])));
     return LINNET_OK;
 }
@@ -210,7 +259,8 @@ const ln_kernel LN_SIMD_NAME(ln_reduce_simd) = {
     .run = LN_SIMD_NAME(reduce_work),
 };
 
-/* ---- argmax and argmin of f32 along one axis, in any layout: scalar code, so the plainest ISA level stands for all ---- */
+/* ---- argmax and argmin of f32 along one axis, in any layout: scalar code, so the plainest ISA level stands for all
+ * ---- */
 
 #if defined(LN_SIMD_SSE2) || defined(LN_SIMD_NEON)
 
@@ -219,8 +269,8 @@ static bool LN_SIMD_NAME(arg_supports)(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0];
     uint32_t mask;
     bool bad;
-    return call->epilogue == NULL && x->dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_I64 && ln_count(x) > 0 &&
-           (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN) &&
+    return call->epilogue == NULL && x->dtype == LINNET_F32 && call->outputs[0].dtype == LINNET_I64 &&
+           ln_count(x) > 0 && (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN) &&
            ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad) && mask != 0 && (mask & (mask - 1)) == 0;
 }
 
@@ -230,8 +280,8 @@ static linnet_status LN_SIMD_NAME(arg_configure)(ln_call *call) {
     return LINNET_OK;
 }
 
-static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                                           int thread) {
+static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers *b, int phase, int64_t begin,
+                                           int64_t end, int thread) {
     (void)phase;
     (void)thread;
     const ln_reduce_attributes *a = call->attributes;
@@ -241,8 +291,7 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
     bool bad, largest = a->kind == LN_REDUCE_KIND_ARGMAX, last = a->select_last_index != 0;
     int axis = 0;
     ln_reduce_mask(a, call->inputs, call->n_inputs, &mask, &bad);
-    while (!(mask >> axis & 1u))
-        axis++;
+    while (!(mask >> axis & 1u)) axis++;
     kept.dims[axis] = 1;
     for (int64_t i = begin; i < end; i++) {
         const float *p = (const float *)b->inputs[0] + ln_offset_of(&kept, i);
@@ -251,8 +300,7 @@ static linnet_status LN_SIMD_NAME(arg_run)(const ln_call *call, const ln_buffers
         for (int64_t k = 1; k < x->dims[axis]; k++) {
             float v = p[k * stride];
             bool better = largest ? !(v <= best) : !(v >= best); /* also when v is NaN, the extreme */
-            if (best != best)
-                better = last && v != v;
+            if (best != best) better = last && v != v;
             if (better || (last && v == best)) {
                 best = v;
                 best_at = k;

@@ -70,22 +70,34 @@ static inline vi vi_iota(void) {
     static const int32_t lanes[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
     return vi_load(lanes);
 }
-#if !defined(LN_SIMD_AVX512)
+#if !defined(LN_SIMD_AVX512) && !defined(LN_SIMD_AVX2)
 static inline vm vm_first(int n) { return vi_gt(vi_set1(n), vi_iota()); }
 #endif
 
-/* Partial access of the narrower types, by way of a buffer on the stack. */
-#define LN_SIMD_PARTIAL_LOAD(vector, name, type)                       \
-    static inline vector name##_partial(const type *p, int n) {        \
-        type lanes[VF_WIDTH] = {0};                                     \
-        memcpy(lanes, p, (size_t)n * sizeof(type));                     \
-        return name(lanes);                                             \
+#if defined(__GNUC__)
+#define LN_SIMD_APART static __attribute__((noinline, unused))
+#else
+#define LN_SIMD_APART static inline
+#endif
+/* Before a loop over the vectors of an array: they stay in registers only when every index is a constant. */
+#if defined(__clang__)
+#define LN_SIMD_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LN_SIMD_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+/* Partial access, by way of a buffer on the stack; out of line, because tails are rare and many. */
+#define LN_SIMD_PARTIAL_LOAD(vector, name, type)                                                                       \
+    LN_SIMD_APART vector name##_partial(const type *p, int n) {                                                        \
+        type lanes[VF_WIDTH] = {0};                                                                                    \
+        for (int i = 0; i < n; i++) lanes[i] = p[i];                                                                   \
+        return name(lanes);                                                                                            \
     }
-#define LN_SIMD_PARTIAL_STORE(vector, name, type)                      \
-    static inline void name##_partial(type *p, int n, vector v) {      \
-        type lanes[VF_WIDTH];                                           \
-        name(lanes, v);                                                 \
-        memcpy(p, lanes, (size_t)n * sizeof(type));                     \
+#define LN_SIMD_PARTIAL_STORE(vector, name, type)                                                                      \
+    LN_SIMD_APART void name##_partial(type *p, int n, vector v) {                                                      \
+        type lanes[VF_WIDTH];                                                                                          \
+        name(lanes, v);                                                                                                \
+        for (int i = 0; i < n; i++) p[i] = lanes[i];                                                                   \
     }
 LN_SIMD_PARTIAL_LOAD(vi, vi_load_i8, int8_t)
 LN_SIMD_PARTIAL_LOAD(vi, vi_load_u8, uint8_t)
@@ -99,7 +111,7 @@ LN_SIMD_PARTIAL_STORE(vi, vi_store_i16, int16_t)
 LN_SIMD_PARTIAL_STORE(vi, vi_store_u16, uint16_t)
 LN_SIMD_PARTIAL_STORE(vf, vf_store_f16, uint16_t)
 LN_SIMD_PARTIAL_STORE(vf, vf_store_bf16, uint16_t)
-#if !defined(LN_SIMD_AVX512)
+#if !defined(LN_SIMD_AVX512) && !defined(LN_SIMD_AVX2)
 LN_SIMD_PARTIAL_LOAD(vf, vf_load, float)
 LN_SIMD_PARTIAL_STORE(vf, vf_store, float)
 LN_SIMD_PARTIAL_LOAD(vi, vi_load, int32_t)

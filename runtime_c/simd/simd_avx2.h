@@ -55,6 +55,12 @@ static inline vi vi_shl(vi a, int n) { return _mm256_sll_epi32(a, _mm_cvtsi32_si
 static inline vi vi_sar(vi a, int n) { return _mm256_sra_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_shr(vi a, int n) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n)); }
 
+static inline vm vm_first(int n) { return vi_gt(vi_set1(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
+static inline vf vf_load_partial(const float *p, int n) { return _mm256_maskload_ps(p, vm_first(n)); }
+static inline void vf_store_partial(float *p, int n, vf v) { _mm256_maskstore_ps(p, vm_first(n), v); }
+static inline vi vi_load_partial(const int32_t *p, int n) { return _mm256_maskload_epi32(p, vm_first(n)); }
+static inline void vi_store_partial(int32_t *p, int n, vi v) { _mm256_maskstore_epi32(p, vm_first(n), v); }
+
 static inline float vf_reduce_add(vf a) {
     __m128 v = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
     v = _mm_add_ps(v, _mm_movehl_ps(v, v));

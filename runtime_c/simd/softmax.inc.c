@@ -2,54 +2,65 @@
  * Compiled per ISA by longtail__<isa>.c. Which calls qualify: ops/norm_plan.c. */
 #include "ops/norm.h"
 #include "simd/any.inc.c"
+#include "simd/lane_sum.inc.c"
+#include "simd/math.h"
 
-/* exp(x) for x <= 0: x = n ln 2 + r, a polynomial in r (Cephes expf, S. L. Moshier), 2^n by its exponent bits. Below
- * -87 it gives about 1e-38. */
+/* ln_exp_f of max(x, -87) for x <= 0, bit by bit; NaN stays. */
 static inline vf exp_not_positive(vf x) {
-    x = vf_max(x, vf_set1(-87.0f));
-    vf n = vf_round(vf_mul(x, vf_set1(1.44269504088896341f)));
-    vf r = vf_fma(n, vf_set1(-0.693359375f), x);
-    r = vf_fma(n, vf_set1(2.12194440e-4f), r);
-    vf p = vf_set1(1.9875691500e-4f);
-    p = vf_fma(p, r, vf_set1(1.3981999507e-3f));
-    p = vf_fma(p, r, vf_set1(8.3334519073e-3f));
-    p = vf_fma(p, r, vf_set1(4.1665795894e-2f));
-    p = vf_fma(p, r, vf_set1(1.6666665459e-1f));
-    p = vf_fma(p, r, vf_set1(5.0000001201e-1f));
-    p = vf_add(vf_fma(vf_mul(r, r), p, r), vf_set1(1.0f));
-    return vi_as_vf(vi_add(vf_as_vi(p), vi_shl(vi_from_vf(n), 23)));
+    const vf magic = vf_set1(12582912.0f);
+    x = vf_max(vf_set1(-87.0f), x);
+    vf t = vf_add(vf_mul(x, vf_set1(0x1.715476p+0f)), magic), n = vf_sub(t, magic);
+    vf r = vf_sub(vf_sub(x, vf_mul(n, vf_set1(0x1.62e4p-1f))), vf_mul(n, vf_set1(0x1.7f7d1cp-20f)));
+    vf p = vf_set1(0x1.6db4e6p-10f);
+    p = vf_add(vf_mul(p, r), vf_set1(0x1.123be0p-7f));
+    p = vf_add(vf_mul(p, r), vf_set1(0x1.55545ep-5f));
+    p = vf_add(vf_mul(p, r), vf_set1(0x1.55548ep-3f));
+    p = vf_add(vf_mul(p, r), vf_set1(0.5f));
+    p = vf_add(vf_add(vf_mul(vf_mul(p, r), r), r), vf_set1(1.0f));
+    return vf_mul(p, vi_as_vf(vi_shl(vi_add(vf_as_vi(t), vi_set1(127 - 0x4b400000)), 23)));
 }
 
 static void softmax_line(const float *x, int64_t n, bool logarithm, float *y) {
-    int64_t whole = n - n % VF_WIDTH;
-    int rest = (int)(n - whole);
-    vm tail = vm_first(rest);
-    const vf lowest = vf_set1(-INFINITY);
-    vf most = lowest;
-    for (int64_t i = 0; i < whole; i += VF_WIDTH) most = vf_max(most, vf_load(x + i));
-    if (rest > 0) most = vf_max(most, vf_select(tail, vf_load_partial(x + whole, rest), lowest));
-    float top = vf_reduce_max(most);
-    vf shift = vf_set1(top), total = vf_zero();
-    for (int64_t i = 0; i < whole; i += VF_WIDTH) {
-        vf v = vf_sub(vf_load(x + i), shift), e = exp_not_positive(v);
-        total = vf_add(total, e);
-        vf_store(y + i, logarithm ? v : e);
+    vf most = vf_set1(-INFINITY);
+    double sum = 0.0;
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) most = vf_max(most, vf_load(x + i));
+    if (i < n)
+        most =
+            vf_max(most, vf_select(vm_first((int)(n - i)), vf_load_partial(x + i, (int)(n - i)), vf_set1(-INFINITY)));
+    vf top = vf_set1(vf_reduce_max(most));
+    for (int64_t start = 0; start < n; start += LN_LANE_BLOCK) {
+        int64_t end = ln_min(n, start + LN_LANE_BLOCK);
+        vf lanes[LN_LANE_VECTORS];
+        LN_SIMD_UNROLL
+        for (int k = 0; k < LN_LANE_VECTORS; k++) lanes[k] = vf_zero();
+        for (i = start; i < end; i += LN_LANES) {
+            int left = (int)ln_min(end - i, LN_LANES);
+            const float *from = x + i;
+            float *to = y + i, tail[LN_LANES], results[LN_LANES];
+            if (left < LN_LANES) {
+                lane_tail(from, left, 0.0f, tail);
+                from = tail, to = results;
+            }
+            LN_SIMD_UNROLL
+            for (int k = 0; k < LN_LANE_VECTORS; k++) {
+                vf e = exp_not_positive(vf_sub(vf_load(from + k * VF_WIDTH), top));
+                if (left < LN_LANES) e = vf_select(vm_first(left - k * VF_WIDTH), e, vf_zero());
+                if (!logarithm) vf_store(to + k * VF_WIDTH, e);
+                lanes[k] = vf_add(lanes[k], e);
+            }
+            if (left < LN_LANES && !logarithm) memcpy(y + i, results, (size_t)left * sizeof *y);
+        }
+        sum += (double)lane_tree(lanes);
     }
-    if (rest > 0) {
-        vf v = vf_sub(vf_load_partial(x + whole, rest), shift), e = vf_select(tail, exp_not_positive(v), vf_zero());
-        total = vf_add(total, e);
-        vf_store_partial(y + whole, rest, logarithm ? v : e);
-    }
-    float sum = vf_reduce_add(total);
-    vf factor = vf_set1(1.0f / sum), less = vf_set1(logf(sum));
-    for (int64_t i = 0; i < n; i += VF_WIDTH) {
-        int count = (int)ln_min(VF_WIDTH, n - i);
-        vf v = count == VF_WIDTH ? vf_load(y + i) : vf_load_partial(y + i, count);
-        v = logarithm ? vf_sub(v, less) : vf_mul(v, factor);
-        if (count == VF_WIDTH)
-            vf_store(y + i, v);
-        else
-            vf_store_partial(y + i, count, v);
+    vf factor = vf_set1(logarithm ? 1.0f : 1.0f / (float)sum), less = vf_set1(logarithm ? ln_log_f((float)sum) : 0.0f);
+    const float *from = logarithm ? x : y;
+    vf shift = logarithm ? top : vf_zero();
+    for (i = 0; i + VF_WIDTH <= n; i += VF_WIDTH)
+        vf_store(y + i, vf_mul(vf_sub(vf_sub(vf_load(from + i), shift), less), factor));
+    if (i < n) {
+        vf v = vf_load_partial(from + i, (int)(n - i));
+        vf_store_partial(y + i, (int)(n - i), vf_mul(vf_sub(vf_sub(v, shift), less), factor));
     }
 }
 

@@ -196,35 +196,16 @@ static int list_steps(bench *b)
     return TOOL_OK;
 }
 
-/* Element type in which most of the arithmetic is done, from the kernels' names ("conv_i8_..."). */
+/* Element type that the model computes in: what the quantizer wrote down, else that of the first input. */
 static const char *arithmetic_dtype(const bench *b)
 {
-    uint64_t flops[LINNET_BOOL + 1] = {0};
     linnet_tensor_info info;
-    int best = LINNET_NONE;
-    for (int i = 0; i < b->memory.steps; i++) {
-        const char *name = b->steps[i].kernel, *word = name;
-        bool found = false;
-        for (; name && !found; name++) {
-            size_t length = (size_t)(name - word);
-            if (*name != '_' && *name)
-                continue;
-            for (int d = LINNET_F32; d <= LINNET_BOOL && !found; d++)
-                if (length && strlen(linnet_dtype_name(d)) == length && !strncmp(word, linnet_dtype_name(d), length)) {
-                    flops[d] += b->steps[i].flops;
-                    found = true;
-                }
-            word = name + 1;
-            if (!*name)
-                break;
-        }
-    }
-    for (int d = LINNET_F32; d <= LINNET_BOOL; d++)
-        if (flops[d] > 0 && (best == LINNET_NONE || flops[d] > flops[best]))
-            best = d;
-    if (best == LINNET_NONE && linnet_plan_input_count(b->plan) > 0 && !linnet_plan_input(b->plan, 0, &info))
-        best = info.dtype;
-    return linnet_dtype_name(best);
+    const char *declared = linnet_model_metadata(b->model, "dtype");
+    if (declared != NULL)
+        return declared;
+    if (linnet_plan_input_count(b->plan) > 0 && !linnet_plan_input(b->plan, 0, &info))
+        return linnet_dtype_name(info.dtype);
+    return linnet_dtype_name(LINNET_F32);
 }
 
 static void json_text(const char *key, const char *text)

@@ -40,6 +40,7 @@ typedef struct ukernel_memory {
 
 static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory *memory, int rows, bool half,
                        int64_t columns, int64_t taps, int64_t kc, bool extreme) {
+    if ((half ? set->half : set->full)[rows] == NULL) return;
     int64_t width = half ? set->width / 2 : set->width, depth = set->depth;
     int64_t padded = (int64_t)ln_round_up((size_t)kc, (size_t)depth), ldc = columns + 3;
     size_t a_size = ln_dtype_size(set->a_dtype), c_size = ln_dtype_size(set->c_dtype);
@@ -75,6 +76,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
                          .columns = columns,
                          .init = memory->init.data,
                          .row_sum = sums ? row_sum : NULL,
+                         .wide = set->c_dtype == LINNET_I64,
                          .low = -50,
                          .high = 60};
     (half ? set->half : set->full)[rows](&tile);

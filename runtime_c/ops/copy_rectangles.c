@@ -1,0 +1,101 @@
+/* copy_rectangles.c - the parts of the fast runner of copy that need no SIMD: memcpy runs, typed strided loops, and the
+ * walk. Transposes by tiles in registers are in simd/copy.inc.c, per ISA level. */
+#include "ops/copy_plan.h"
+
+#include <string.h>
+
+/* Any corner, element by element. */
+void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
+                    size_t size) {
+#define LN_CORNER(type)                                                                                                \
+    for (int64_t p = 0; p < rows; p++)                                                                                 \
+        for (int64_t q = 0; q < columns; q++)                                                                          \
+            memcpy(t + p * t_stride + q * (int64_t)sizeof(type), s + q * s_stride + p * (int64_t)sizeof(type),         \
+                   sizeof(type));
+    switch (size) {
+    case 1: LN_CORNER(uint8_t) break;
+    case 2: LN_CORNER(uint16_t) break;
+    case 4: LN_CORNER(uint32_t) break;
+    default: LN_CORNER(uint64_t) break;
+    }
+#undef LN_CORNER
+}
+
+/* ---- one row of a rectangle ---- */
+
+/* n elements; strides in elements. */
+static void strided(const char *s, int64_t ss, char *t, int64_t ts, int64_t n, size_t size) {
+#define LN_STRIDED(type)                                                                                               \
+    {                                                                                                                  \
+        const type *from = (const type *)(const void *)s;                                                              \
+        type *to = (type *)(void *)t;                                                                                  \
+        if (ss == 0 && ts == 1) {                                                                                      \
+            type v = *from;                                                                                            \
+            for (int64_t i = 0; i < n; i++) to[i] = v;                                                                 \
+        } else if (ts == 1) {                                                                                          \
+            for (int64_t i = 0; i < n; i++) to[i] = from[i * ss];                                                      \
+        } else {                                                                                                       \
+            for (int64_t i = 0; i < n; i++) to[i * ts] = from[i * ss];                                                 \
+        }                                                                                                              \
+        break;                                                                                                         \
+    }
+    switch (size) {
+    case 1: LN_STRIDED(uint8_t)
+    case 2: LN_STRIDED(uint16_t)
+    case 4: LN_STRIDED(uint32_t)
+    default: LN_STRIDED(uint64_t)
+    }
+#undef LN_STRIDED
+}
+
+static void run_rectangle(const ln_copy_plan *plan, const ln_copy_rectangle *r, const char *source, char *target,
+                          int64_t begin, int64_t end, ln_copy_transpose transpose) {
+    int inner = r->shape == LN_COPY_TRANSPOSE ? 2 : 1, cut = r->rank - inner, last = r->rank - 1;
+    int64_t size = plan->size, at[LN_COPY_MAX_DIMS] = {0}, rest = begin / r->panels, panel = begin % r->panels;
+    int64_t from = r->source, to = r->target;
+    for (int d = cut - 1; d >= 0; d--) {
+        at[d] = rest % r->dims[d];
+        rest /= r->dims[d];
+        from += at[d] * r->source_strides[d];
+        to += at[d] * r->target_strides[d];
+    }
+    for (int64_t item = begin; item < end; item++) {
+        int64_t first = panel * r->panel, n = ln_min(r->panel, r->dims[cut] - first);
+        const char *s = source + (from + first * r->source_strides[cut]) * size;
+        char *t = target + (to + first * r->target_strides[cut]) * size;
+        if (r->shape == LN_COPY_RUN)
+            memcpy(t, s, (size_t)(n * size));
+        else if (r->shape == LN_COPY_TRANSPOSE)
+            transpose(s, r->source_strides[last] * size, t, r->target_strides[cut] * size, n, r->dims[last],
+                      (size_t)size);
+        else
+            strided(s, r->source_strides[last], t, r->target_strides[last], n, (size_t)size);
+        if (++panel < r->panels) continue;
+        panel = 0;
+        for (int d = cut - 1; d >= 0; d--) {
+            from += r->source_strides[d];
+            to += r->target_strides[d];
+            if (++at[d] < r->dims[d]) break;
+            from -= r->dims[d] * r->source_strides[d];
+            to -= r->dims[d] * r->target_strides[d];
+            at[d] = 0;
+        }
+    }
+}
+
+void ln_copy_run(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end, ln_copy_transpose transpose) {
+    const ln_copy_plan *plan = call->state;
+    if (plan->flat) {
+        ln_copy_flat(call, b, begin, end);
+        return;
+    }
+    for (int64_t i = 0; i < plan->count; i++) {
+        const ln_copy_rectangle *r = &plan->rectangles[i];
+        int64_t from = ln_max(begin, r->first_item), to = ln_min(end, r->first_item + r->items);
+        if (from >= to || !b->outputs[r->output]) continue;
+        const void *source = r->input >= 0            ? b->inputs[r->input]
+                             : plan->value_input >= 0 ? b->inputs[plan->value_input]
+                                                      : plan->value;
+        run_rectangle(plan, r, source, b->outputs[r->output], from - r->first_item, to - r->first_item, transpose);
+    }
+}
