@@ -1,5 +1,5 @@
 /* recurrent.c - shape rule and scalar reference of `recurrent` (RNN, GRU, LSTM), in double for every type.
- * The fast kernels are in simd/recurrent.inc.c; both compile ops/recurrent_steps.inc. */
+ * The fast kernel is in recurrent_f32.c; both compile recurrent_steps.inc. */
 #include "ops/recurrent.h"
 
 #include <math.h>
@@ -133,7 +133,6 @@ double ln_recurrent_activate(const ln_recurrent_activation *f, double x) {
 }
 
 #define REAL double
-#define LN_NEVER_INLINE
 
 typedef struct cell {
     const ln_recurrent_attributes *attributes;
@@ -141,6 +140,7 @@ typedef struct cell {
     ln_recurrent_activation activations[3];
     double clip;
     const double *peepholes, *bias;
+    const ln_recurrent_vectors *vectors; /* none */
     const ln_tensor *t;
     const void *weights;
     int64_t at;
@@ -172,8 +172,9 @@ static void multiply(const cell *s, int64_t first, int64_t n, const double *x, d
         }
 }
 
-static void activate(const ln_recurrent_activation *f, double clip, double *x, int64_t n) {
-    for (int64_t i = 0; i < n; i++) x[i] = ln_recurrent_activate(f, clip > 0 ? fmin(fmax(x[i], -clip), clip) : x[i]);
+static void activate(const cell *s, int index, double clip, double *x) {
+    for (int64_t i = 0; i < s->hidden; i++)
+        x[i] = ln_recurrent_activate(&s->activations[index], clip > 0 ? fmin(fmax(x[i], -clip), clip) : x[i]);
 }
 
 #include "ops/recurrent_steps.inc"
@@ -184,7 +185,7 @@ static linnet_status configure(ln_call *call) { return ln_recurrent_configure(ca
 
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     (void)phase;
-    return run_rows(call, b, begin, end, thread);
+    return run_rows(NULL, call, b, begin, end, thread);
 }
 
 const ln_kernel ln_reference_recurrent = {.name = "recurrent_reference",

@@ -48,6 +48,19 @@ linnet_status ln_recurrent_configure(ln_call *call, int64_t pad_to, size_t eleme
 /* Activation number `index` (f, g, h) of a direction. */
 ln_recurrent_activation ln_recurrent_activation_of(const ln_recurrent_attributes *a, int64_t direction, int index);
 double ln_recurrent_activate(const ln_recurrent_activation *f, double x);
+
+/* What an ISA brings to the f32 kernel: the loops that take the time. Everything else is in recurrent_f32.c, once. */
+typedef struct ln_recurrent_vectors {
+    int64_t panel; /* columns of packed weights that are computed at once */
+    /* y [columns] += x [n] . w, packed as [columns / panel][n][panel] */
+    void (*multiply)(const float *w, int64_t columns, const float *x, int64_t n, float *y);
+    /* Sigmoid or tanh of n numbers, up to a whole vector more; clip 0: none. */
+    void (*activate)(bool tangent, float clip, float *x, int64_t n);
+} ln_recurrent_vectors;
+bool ln_recurrent_supports(const ln_call *call);
+void ln_recurrent_pack(const ln_call *call, int64_t panel, float *out);
+linnet_status ln_recurrent_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                               int64_t begin, int64_t end, int thread);
 static inline bool ln_recurrent_has(const ln_call *call, int i) {
     return i < call->n_inputs && call->inputs[i].dtype != LINNET_NONE;
 }

@@ -1,43 +1,18 @@
-/* recurrent.inc.c - RNN, GRU and LSTM in f32: the recurrent product as columns of packed weights, gates as vectors.
- * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c, whose exponential it uses. */
+/* recurrent.inc.c - the hot loops of RNN, GRU and LSTM in f32: the product with the state, sigmoid and tanh.
+ * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c, whose exponential it uses. The rest: ops/recurrent_f32.c.
+ */
 #include "ops/recurrent.h"
 
-#define REAL float
 enum { RECURRENT_VECTORS = 4, RECURRENT_PANEL = RECURRENT_VECTORS * VF_WIDTH };
 
-typedef struct cell {
-    const ln_recurrent_attributes *attributes;
-    int64_t hidden, padded;
-    ln_recurrent_activation activations[3];
-    float clip;
-    const float *peepholes, *bias;
-    const float *weights; /* [gate][panel][k][RECURRENT_PANEL] of one direction */
-} cell;
-
-static void bind_weights(cell *s, const ln_call *call, const ln_buffers *b, int64_t direction) {
-    const ln_recurrent *plan = call->state;
-    s->weights = (const float *)b->packed + direction * plan->gates * plan->padded * plan->hidden;
-}
-
-static void fetch(const ln_tensor *t, const void *data, int64_t at, int64_t n, float *out) {
-    (void)t;
-    memcpy(out, (const float *)data + at, (size_t)n * sizeof *out);
-}
-
-static void put(const ln_tensor *t, void *data, int64_t at, int64_t n, const float *x) {
-    (void)t;
-    memcpy((float *)data + at, x, (size_t)n * sizeof *x);
-}
-
 /* Odd and even k have sums of their own: twice as many independent chains of multiply-adds. */
-static void multiply(const cell *s, int64_t first, int64_t n, const float *x, float *y) {
-    const float *w = s->weights + first * s->padded * s->hidden, *end = y + n * s->padded;
-    for (; y < end; y += RECURRENT_PANEL) {
+static void recurrent_multiply(const float *w, int64_t columns, const float *x, int64_t n, float *y) {
+    for (const float *end = y + columns; y < end; y += RECURRENT_PANEL) {
         vf even[RECURRENT_VECTORS], odd[RECURRENT_VECTORS];
         LN_UNROLL
         for (int i = 0; i < RECURRENT_VECTORS; i++) even[i] = vf_load(y + i * VF_WIDTH), odd[i] = vf_zero();
         int64_t k = 0;
-        for (; k + 2 <= s->hidden; k += 2, w += 2 * RECURRENT_PANEL) {
+        for (; k + 2 <= n; k += 2, w += 2 * RECURRENT_PANEL) {
             const vf a = vf_set1(x[k]), b = vf_set1(x[k + 1]);
             LN_UNROLL
             for (int i = 0; i < RECURRENT_VECTORS; i++) {
@@ -45,7 +20,7 @@ static void multiply(const cell *s, int64_t first, int64_t n, const float *x, fl
                 odd[i] = vf_fma(b, vf_load(w + RECURRENT_PANEL + i * VF_WIDTH), odd[i]);
             }
         }
-        for (; k < s->hidden; k++, w += RECURRENT_PANEL) {
+        for (; k < n; k++, w += RECURRENT_PANEL) {
             const vf a = vf_set1(x[k]);
             LN_UNROLL
             for (int i = 0; i < RECURRENT_VECTORS; i++) even[i] = vf_fma(a, vf_load(w + i * VF_WIDTH), even[i]);
@@ -77,30 +52,16 @@ static inline vf hyperbolic_tangent(vf x) {
     return vf_select(vf_eq(x, x), r, x);
 }
 
-/* Lines are padded to whole vectors. */
-static void activate(const ln_recurrent_activation *f, float clip, float *x, int64_t n) {
-    if (clip > 0)
-        for (int64_t i = 0; i < n; i += VF_WIDTH)
-            vf_store(x + i, vf_min(vf_set1(clip), vf_max(vf_set1(-clip), vf_load(x + i))));
-    if (f->kind == LN_ACTIVATION_SIGMOID)
-        for (int64_t i = 0; i < n; i += VF_WIDTH) vf_store(x + i, sigmoid(vf_load(x + i)));
-    else if (f->kind == LN_ACTIVATION_TANH)
-        for (int64_t i = 0; i < n; i += VF_WIDTH) vf_store(x + i, hyperbolic_tangent(vf_load(x + i)));
-    else
-        for (int64_t i = 0; i < n; i++) x[i] = (float)ln_recurrent_activate(f, (double)x[i]);
-}
-
-#include "ops/recurrent_steps.inc"
-
-static bool recurrent_supports(const ln_call *call) {
-    if (call->epilogue != NULL || call->inputs[LN_RECURRENT_WEIGHTS].data == NULL) return false;
-    for (int i = 0; i < call->n_inputs + call->n_outputs; i++) {
-        const ln_tensor *t = i < call->n_inputs ? &call->inputs[i] : &call->outputs[i - call->n_inputs];
-        if (t->dtype == LINNET_NONE || i == LN_RECURRENT_LENGTHS) continue;
-        if (t->dtype != LINNET_F32 || !ln_is_dense(t)) return false;
+static void recurrent_activate(bool tangent, float clip, float *x, int64_t n) {
+    for (int64_t i = 0; i < n; i += VF_WIDTH) {
+        vf v = vf_load(x + i);
+        if (clip > 0) v = vf_min(vf_set1(clip), vf_max(vf_set1(-clip), v));
+        vf_store(x + i, tangent ? hyperbolic_tangent(v) : sigmoid(v));
     }
-    return true;
 }
+
+static const ln_recurrent_vectors recurrent_vectors = {
+    .panel = RECURRENT_PANEL, .multiply = recurrent_multiply, .activate = recurrent_activate};
 
 static linnet_status recurrent_configure(ln_call *call) {
     const linnet_status status = ln_recurrent_configure(call, RECURRENT_PANEL, sizeof(float));
@@ -111,28 +72,18 @@ static linnet_status recurrent_configure(ln_call *call) {
     return status;
 }
 
-static void recurrent_pack(const ln_call *call, void *packed) {
-    const ln_recurrent *plan = call->state;
-    const float *w = call->inputs[LN_RECURRENT_WEIGHTS].data;
-    float *out = packed;
-    for (int64_t gate = 0; gate < plan->directions * plan->gates; gate++, w += plan->hidden * plan->hidden)
-        for (int64_t first = 0; first < plan->padded; first += RECURRENT_PANEL)
-            for (int64_t k = 0; k < plan->hidden; k++)
-                for (int64_t i = first; i < first + RECURRENT_PANEL; i++)
-                    *out++ = i < plan->hidden ? w[i * plan->hidden + k] : 0.0f;
-}
+static void recurrent_pack(const ln_call *call, void *packed) { ln_recurrent_pack(call, RECURRENT_PANEL, packed); }
 
 static linnet_status recurrent_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread) {
     (void)phase;
-    return run_rows(call, b, begin, end, thread);
+    return ln_recurrent_run(&recurrent_vectors, call, b, begin, end, thread);
 }
 
 const ln_kernel LN_SIMD_NAME(ln_recurrent) = {.name = "recurrent_f32__" LN_SIMD_TEXT,
                                               .op = LN_OP_RECURRENT,
                                               .isa = LN_SIMD_ISA,
-                                              .supports = recurrent_supports,
+                                              .supports = ln_recurrent_supports,
                                               .configure = recurrent_configure,
                                               .pack = recurrent_pack,
                                               .run = recurrent_run};
-#undef REAL
