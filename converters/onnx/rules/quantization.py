@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from linnet._ops import emit
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
@@ -53,7 +54,8 @@ def dequantize_linear(op: Operation) -> Tensor:
     operands = [x, _scalar_or_axis(op, scale) if per_tensor else scale]
     if zero is not None:
         operands.append(_scalar_or_axis(op, zero) if per_tensor else zero)
-    return op.cast(op.emit("dequantize", operands, **attributes), dtype)
+    # constants stay integers until the rewrites have seen what they are for
+    return op.cast(emit("dequantize", list(operands), attributes, 1, "", op.function, fold=False)[0], dtype)
 
 
 @rule("DynamicQuantizeLinear")
