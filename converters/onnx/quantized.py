@@ -3,7 +3,7 @@ Scales, zero points and integer weights are the model's own (Jacob et al. 2018; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from linnet._ops import evaluate_node
 from linnet.errors import GraphError
 from linnet.graph import FOLD_LIMIT, Function, Node, Quantization, Tensor, emit, numpy_dtype
-from linnet.mapping import Program, Store, program_of
+from linnet.mapping import Expr, Instruction, Program, Store, pointwise, program_of
 from linnet.passes.rewrite import join_sources
 
 Array = npt.NDArray[Any]
@@ -351,7 +351,9 @@ class _Fuser:
         if target is None:
             assert sources[0].quantization is not None
             target = sources[0].quantization, sources[0].dtype
-            if any(t.dtype != target[1] or t.quantization is None or not same(t.quantization, target[0]) for t in sources):
+            if any(
+                t.dtype != target[1] or t.quantization is None or not same(t.quantization, target[0]) for t in sources
+            ):
                 return False
         stored = [self.requantized(t, target[0], target[1], old) for t, old in zip(sources, parts, strict=True)]
         return self.keep(node.outputs[0], self.emit("copy", stored, node.attributes, target[1], target[0]))
@@ -365,35 +367,61 @@ class _Fuser:
         return self.keep(node.outputs[0], made)
 
     def on_pool(self, node: Node) -> bool:
-        """Maxima pass as they are; averages, which are rounded, only where the result has the same scale."""
-        x = node.inputs[0]
+        """Maxima pass as they are. Averages are those of the real numbers, rounded with the zero point added already, which
+        decides ties (QLinearAveragePool)."""
+        x, y = node.inputs[0], node.outputs[0]
         source = self.stored.get(x) if x is not None else None
-        if source is None or source.quantization is None or source.quantization.axis is not None or source.data is not None:
+        if x is None or source is None or source.quantization is None or len(node.outputs) != 1:
             return False
-        if len(node.outputs) != 1 or not self.passes(node, source, exact=node.attribute("kind") == "max"):
+        if source.quantization.axis is not None or source.data is not None:
             return False
-        made = self.emit("pool", [source], node.attributes, source.dtype, source.quantization)
-        return self.keep(node.outputs[0], made)
+        target = self.sink(y)
+        if node.attribute("kind") == "max":
+            return self.keep(y, self.emit("pool", [source], node.attributes, source.dtype, source.quantization))
+        if node.attribute("kind") != "average" or target is None or target[1] == "i16":
+            return False
+        scale, zero = float(target[0].scale[0]), float(target[0].zero[0])
+        mean = self.emit("pool", [self.real(x)], node.attributes, "f32", None)
+        self.sunk(y, self.rounded(mean, lambda v: (v / scale + zero).round(), *target))
+        return True
+
+    def rounded(self, x: Tensor, body: Callable[[Expr], Expr], q: Quantization, dtype: str) -> Tensor:
+        """Integers that a map computes by itself, saturated."""
+        low, high = LIMITS[dtype]
+        made: Tensor = pointwise([x], lambda v: body(v).max(low).min(high), dtype, function=self.function)
+        made.quantization = q
+        return made
 
     def on_resize(self, node: Node) -> bool:
         x = node.inputs[0]
         source = self.stored.get(x) if x is not None else None
-        if source is None or source.quantization is None or source.quantization.axis is not None or source.data is not None:
+        if (
+            source is None
+            or source.quantization is None
+            or source.quantization.axis is not None
+            or source.data is not None
+        ):
             return False
         if node.attribute("coordinates") == "tf_crop_and_resize" or node.attribute("mode") == "cubic":
             return False
-        if not self.passes(node, source, exact=node.attribute("mode") == "nearest"):
+        target = self.sink(node.outputs[0])
+        here = target is not None and target[1] == source.dtype and same(target[0], source.quantization)
+        if node.attribute("mode") != "nearest" and not here:
             return False
         rest = [None if t is None else self.real(t) for t in node.inputs[1:]]
         made = self.emit("resize", [source, *rest], node.attributes, source.dtype, source.quantization)
         return self.keep(node.outputs[0], made)
 
-    def passes(self, node: Node, source: Tensor, exact: bool) -> bool:
-        if node.attribute("kind" if node.op == "pool" else "mode") == "lp":
+    def on_softmax(self, node: Node) -> bool:
+        """ONNX Runtime's integer softmax multiplies by floor(1 / scale) and rounds halves up (QLinearSoftmax)."""
+        x, y = node.inputs[0], node.outputs[0]
+        target = self.sink(y)
+        if x is None or x not in self.stored or target is None or node.attribute("log") or target[1] == "i16":
             return False
-        target = self.sink(node.outputs[0])
-        assert source.quantization is not None
-        return exact or (target is not None and target[1] == source.dtype and same(target[0], source.quantization))
+        steps, zero = float(np.floor(np.float32(1) / target[0].scale[0])), float(target[0].zero[0])
+        p = self.emit("softmax", [self.real(x)], node.attributes, "f32", None)
+        self.sunk(y, self.rounded(p, lambda v: (v * steps + 0.5).floor() + zero, *target))
+        return True
 
     def on_reduce(self, node: Node) -> bool:
         """Sums and means read the integers; the result is f32."""
@@ -523,8 +551,6 @@ def clamp_limits(node: Node) -> tuple[float, float] | None:
 
 def _identity(load: bool = False, store: bool = False) -> Program:
     """A program that passes one value on: dequantized when loaded, quantized when stored."""
-    from linnet.mapping import Instruction
-
     program = Program()
     register = program.add(Instruction("load_dequantized" if load else "load", "f32"))
     program.stores = [Store(register, store)]

@@ -97,6 +97,14 @@ def qlinear_matmul(op: Operation) -> Tensor:
     from linnet.converters.onnx.rules.quantization import requantized
 
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (op.input(i) for i in range(8))
+    known = all(t.data is not None for t in (a_scale, a_zero, b_scale, b_zero, y_scale, y_zero))
+    single = all(t.static_shape in ((), (1,)) for t in (a_scale, a_zero))
+    columns = b_scale.static_shape in ((), (1,)) or (b_scale.rank == 1 and b.rank == 2)
+    if known and single and columns and "f32" == a_scale.dtype == b_scale.dtype == y_scale.dtype:
+        from linnet.converters.onnx.rules.quantized_ops import integers, real
+
+        factors = [real(op, a, a_scale, a_zero), real(op, b, b_scale, b_zero, axis=1)]
+        return integers(op, op.emit("matmul", factors), y_scale, y_zero, a.dtype)
     y = integer_product(op, a, b, a_zero, b_zero)
     if a_scale.rank == 1 and a_scale.static_shape != (1,):
         a_scale = op.unsqueeze(a_scale, [-1])

@@ -135,6 +135,16 @@ def qlinear_conv(op: Operation) -> Tensor:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (op.input(i) for i in range(8))
     bias = op.optional(8)
     rank = rank_of(x, "input 0")
+    known = (x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *([bias] if bias is not None else []))
+    if all(t.data is not None for t in known):  # dequantize, conv, quantize: the rewrite makes one integer op of them
+        from linnet.converters.onnx.rules.convolution import conv_attributes
+        from linnet.converters.onnx.rules.quantized_ops import integers, real
+
+        operands = [real(op, x, x_scale, x_zero), real(op, w, w_scale, w_zero)]
+        if bias is not None:
+            product = op.map([op.reshape(x_scale, []), op.reshape(w_scale, [-1])], lambda p, a, b: a * b)
+            operands.append(real(op, bias, product, None))
+        return integers(op, op.emit("conv", operands, **conv_attributes(op, x, w)), y_scale, y_zero, x.dtype)
     y = _integer_conv(op, x, w, x_zero, w_zero)
     tail = [1] * (rank - 2)
     if bias is not None:
