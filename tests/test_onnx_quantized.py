@@ -185,3 +185,232 @@ CASES = [
     for per_channel in (False, True)
     if not (style == "QOperator" and kind == "s8s8" and net == "mlp" and per_channel)
 ]
+
+
+@pytest.mark.parametrize(("net", "style", "kind", "per_channel"), CASES)
+def test_integers_equal_those_of_onnx_runtime(
+    net: str, style: str, kind: str, per_channel: bool, tmp_path: Path
+) -> None:
+    """Layer by layer, on the integers that the network has and on random ones; and no product is left in floats."""
+    seed = sum(map(ord, f"{net}{style}{kind}{per_channel}"))
+    proto = quantized({"cnn": cnn, "mlp": mlp}[net](seed), tmp_path, style, kind, per_channel, seed)
+    random = np.random.default_rng(seed)
+    shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
+    feeds = {"x": random.standard_normal(shape).astype(np.float32)}
+
+    graph = linnet.from_onnx(proto)
+    session = linnet.Session(graph)
+    mine = next(iter(session.run(feeds).values()))
+    theirs = next(iter(reference(proto, feeds).values()))
+    assert np.abs(mine - theirs).max() <= 0.02 * np.abs(theirs).max()  # a few quanta of the last layers
+    products = [n for n in graph.functions[0].nodes if n.op in ("conv", "matmul")]
+    assert products
+    for node in products:
+        assert all(t is not None and t.dtype in ("i8", "u8") for t in node.inputs[:2]), node.source
+    kernels = [s.kernel for s in session.steps if s.kernel.startswith(("conv", "matmul"))]
+    assert len(kernels) == len(products)
+    assert not [k for k in kernels if "f32" in k], kernels
+
+    checked = 0
+    for name, layer, real in layers(proto, everything(proto, feeds)):
+        full = {n: random.integers(np.iinfo(v.dtype).min, np.iinfo(v.dtype).max + 1, v.shape) for n, v in real.items()}
+        for given in (real, {n: v.astype(real[n].dtype) for n, v in full.items()}):
+            stored = next(iter(linnet.Session(linnet.from_onnx(layer)).run(given).values()))
+            expected = next(iter(reference(layer, given).values()))
+            assert stored.dtype == expected.dtype
+            apart = differences(stored, expected)
+            assert apart.max() <= 1, name
+            assert np.count_nonzero(apart) <= 1e-3 * apart.size, name
+            checked += 1
+    assert checked >= 14
+
+
+def test_relu_that_the_range_does_not_express_is_an_epilogue() -> None:
+    """A symmetric i8 result keeps its negative half, so the clamp has to be computed; still one step on integers."""
+    b = Builder(1)
+    scale, zero = b.constant(np.float32(0.05)), b.constant(np.int8(0))
+    weight = b.constant(b.random.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8))
+    w_scale, w_zero = b.constant(np.linspace(0.002, 0.01, 6, dtype=np.float32)), b.constant(np.zeros(6, np.int8))
+    bias = b.constant(b.random.standard_normal(6).astype(np.float32))
+    x = b("DequantizeLinear", "x", scale, zero)
+    y = b("Relu", b("Conv", x, b("DequantizeLinear", weight, w_scale, w_zero, axis=0), bias))
+    y = b("QuantizeLinear", y, scale, zero)
+    proto = b.model({"x": (TensorProto.INT8, (1, 4, 9, 9))}, [y], microsoft=True)
+    feeds = {"x": b.random.integers(-128, 128, (1, 4, 9, 9)).astype(np.int8)}
+    session = linnet.Session(linnet.from_onnx(proto))
+    mine, theirs = session.run(feeds)[y], reference(proto, feeds)[y]
+    assert differences(mine, theirs).max() <= 1
+    assert np.count_nonzero(mine != theirs) <= 1
+    assert mine.min() == 0
+    assert [s.kernel.split("_")[1] for s in session.steps if s.kernel.startswith("conv")] == ["int8"]
+
+
+def test_weights_quantized_in_the_graph_and_moved() -> None:
+    """float weights -> QuantizeLinear -> DequantizeLinear -> Transpose, as training tools write them."""
+    b = Builder(2)
+    scale, zero = b.constant(np.float32(0.03)), b.constant(np.uint8(120))
+    w_scale, w_zero = b.constant(np.linspace(0.002, 0.01, 160, dtype=np.float32)), b.constant(np.zeros(160, np.int8))
+    w = b("QuantizeLinear", b.weight(160, 200), w_scale, w_zero, axis=0)
+    w = b("Transpose", b("DequantizeLinear", w, w_scale, w_zero, axis=0), perm=[1, 0])
+    y = b("MatMul", b("DequantizeLinear", "x", scale, zero), w)
+    proto = b.model({"x": (TensorProto.UINT8, (5, 200))}, [b("QuantizeLinear", y, b.constant(np.float32(0.4)), zero)], True)
+    feeds = {"x": b.random.integers(0, 256, (5, 200)).astype(np.uint8)}
+    graph = linnet.from_onnx(proto)
+    product = next(n for n in graph.functions[0].nodes if n.op == "matmul")
+    assert [t.dtype for t in product.inputs if t is not None] == ["u8", "i8"]
+    mine = next(iter(linnet.Session(graph).run(feeds).values()))
+    assert differences(mine, next(iter(reference(proto, feeds).values()))).max() <= 1
+
+
+def test_movement_passes_integers_and_requantizes_only_where_scales_differ() -> None:
+    b = Builder(3)
+    scale, zero = b.constant(np.float32(0.05)), b.constant(np.uint8(7))
+    other = b.constant(np.float32(0.083))
+    x = b("DequantizeLinear", "x", scale, zero)
+    x = b("Transpose", b("Reshape", x, b.constant(np.array([2, 3, 4, 8]))), perm=[0, 1, 3, 2])
+    x = b("Pad", x, b.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1])))
+    x = b("Resize", x, "", b.constant(np.array([1, 1, 2, 2], np.float32)), mode="nearest")
+    same = b("QuantizeLinear", b("Slice", x, b.constant(np.array([1])), b.constant(np.array([9])),
+                                 b.constant(np.array([2]))), scale, zero)  # fmt: skip
+    apart = b("QuantizeLinear", x, other, zero)
+    proto = b.model({"x": (TensorProto.UINT8, (2, 96))}, [same, apart], True)
+    feeds = {"x": b.random.integers(0, 256, (2, 96)).astype(np.uint8)}
+    graph = linnet.from_onnx(proto)
+    assert not [t for n in graph.functions[0].nodes for t in n.outputs if t.dtype == "f32"]
+    assert sum(n.op == "map" for n in graph.functions[0].nodes) == 1
+    expected = reference(proto, feeds)
+    for name, value in linnet.Session(graph).run(feeds).items():
+        assert np.count_nonzero(value != expected[name]) == 0
+
+
+def microsoft(op: str, inputs: dict[str, Array], constants: dict[str, Array], outputs: int = 1, **attributes: Any) -> None:
+    """One com.microsoft node against ONNX Runtime. Operands in the order given; "" stays out."""
+    b = Builder(0)
+    order = attributes.pop("order", [*inputs, *constants])
+    names = [f"y{i}" for i in range(outputs)]
+    if op == "SkipLayerNormalization" and outputs == 2:
+        names = ["y0", "", "", "y1"]
+    b.nodes = [helper.make_node(op, order, names, domain="com.microsoft", **attributes)]
+    b.constants = [numpy_helper.from_array(v, n) for n, v in constants.items()]
+    infos = {n: (int(helper.np_dtype_to_tensor_dtype(v.dtype)), v.shape) for n, v in inputs.items()}
+    proto = b.model(infos, [n for n in names if n], microsoft=True)
+    expected = reference(proto, inputs)
+    for name, value in linnet.Session(linnet.from_onnx(proto)).run(inputs).items():
+        assert value.shape == expected[name].shape
+        assert value.dtype == expected[name].dtype
+        if value.dtype == np.float32:
+            np.testing.assert_allclose(value, expected[name], rtol=2e-4, atol=2e-5)
+        else:
+            assert differences(value, expected[name]).max(initial=0) == 0
+
+
+RANDOM = np.random.default_rng(11)
+
+
+def f32(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def u8(*shape: int) -> Array:
+    return RANDOM.integers(0, 256, shape).astype(np.uint8)
+
+
+def i8(*shape: int) -> Array:
+    return RANDOM.integers(-128, 128, shape).astype(np.int8)
+
+
+@pytest.mark.parametrize("b", [i8(24, 10), u8(24, 10)], ids=["i8", "u8"])
+@pytest.mark.parametrize("columns", [False, True])
+def test_products_with_computed_parameters(b: Array, columns: bool) -> None:
+    scale = np.linspace(0.01, 0.02, 10).astype(np.float32) if columns else np.float32(0.013)
+    zero = RANDOM.integers(0, 5, 10).astype(b.dtype) if columns else np.array(3, b.dtype)
+    microsoft("DynamicQuantizeMatMul", {"x": f32(2, 7, 24)}, {"b": b, "s": scale, "z": zero, "bias": f32(10)})
+    for a in (u8(7, 24), i8(7, 24)) if b.dtype == np.int8 else (u8(7, 24),):
+        microsoft(
+            "MatMulIntegerToFloat", {"a": a, "sa": np.array(0.02, np.float32), "za": np.array(9, a.dtype)},
+            {"b": b, "sb": scale, "zb": zero, "bias": f32(10)}, order=["a", "b", "sa", "sb", "za", "zb", "bias"],
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_qgemm(stored: bool) -> None:
+    constants = {
+        "sa": np.float32(0.02), "za": np.uint8(100), "b": i8(10, 24), "sb": np.linspace(0.01, 0.02, 10).astype(np.float32),
+        "zb": np.zeros(10, np.int8), "c": RANDOM.integers(-5000, 5000, 10).astype(np.int32),
+    }  # fmt: skip
+    constants |= {"sy": np.float32(0.4), "zy": np.uint8(120)} if stored else {}
+    microsoft("QGemm", {"a": u8(7, 24)}, constants, transB=1)
+
+
+def test_qlinear_where_and_mean() -> None:
+    parameters = {"sx": np.float32(0.1), "zx": np.uint8(3), "sy": np.float32(0.07), "zy": np.uint8(90)}
+    end = {"sz": np.float32(0.12), "zz": np.uint8(60)}
+    order = ["c", "x", "sx", "zx", "y", "sy", "zy", "sz", "zz"]
+    inputs = {"c": RANDOM.random((4, 9)) > 0.5, "x": u8(4, 9), "y": u8(9)}
+    microsoft("QLinearWhere", inputs, parameters | end, order=order)
+
+
+@pytest.mark.parametrize("activation", ["Relu", "Tanh", "Sigmoid", "LeakyRelu", "Clip", "HardSigmoid"])
+def test_fused_conv(activation: str) -> None:
+    numbers = {"LeakyRelu": [0.2], "Clip": [-0.5, 0.75], "HardSigmoid": [0.3, 0.4]}.get(activation)
+    extra = {"activation_params": numbers} if numbers else {}
+    microsoft(
+        "FusedConv", {"x": f32(1, 4, 8, 8), "sum": f32(1, 6, 8, 8)}, {"w": f32(6, 4, 3, 3), "b": f32(6)},
+        order=["x", "w", "b", "sum"], activation=activation, pads=[1, 1, 1, 1], **extra,
+    )  # fmt: skip
+
+
+def test_fused_products() -> None:
+    microsoft("FusedMatMul", {"a": f32(3, 5, 7), "b": f32(3, 5, 4)}, {}, transA=1, alpha=0.25)
+    microsoft("FusedMatMul", {"a": f32(5, 3, 7), "b": f32(3, 4, 7)}, {}, transBatchA=1, transB=1)
+    microsoft("FusedGemm", {"a": f32(5, 7)}, {"b": f32(4, 7), "c": f32(4)}, transB=1, activation="Relu")
+
+
+def test_gelus() -> None:
+    microsoft("Gelu", {"x": f32(3, 8)}, {})
+    microsoft("BiasGelu", {"x": f32(3, 8)}, {"b": f32(8)})
+    microsoft("FastGelu", {"x": f32(3, 8)}, {"b": f32(8)})
+    microsoft("FastGelu", {"x": f32(3, 8)}, {})
+    microsoft("QuickGelu", {"x": f32(3, 8)}, {}, alpha=1.5)
+
+
+def test_skip_and_embedding_norms() -> None:
+    x, norm = {"x": f32(2, 5, 16), "skip": f32(2, 5, 16)}, {"gamma": f32(16), "beta": f32(16), "bias": f32(16)}
+    microsoft("SkipLayerNormalization", x, norm, epsilon=1e-6)
+    microsoft("SkipLayerNormalization", x, norm, outputs=2, epsilon=1e-6)
+    microsoft("SkipSimplifiedLayerNormalization", x, {"gamma": f32(16), "bias": f32(16)}, epsilon=1e-6)
+    ids = {"ids": RANDOM.integers(0, 30, (2, 5)).astype(np.int32), "segments": RANDOM.integers(0, 2, (2, 5)).astype(np.int32)}
+    mask = {"mask": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)}
+    tables = {"words": f32(30, 16), "places": f32(12, 16), "kinds": f32(2, 16), "gamma": f32(16), "beta": f32(16)}
+    order = [*ids, *tables, "mask"]
+    microsoft("EmbedLayerNormalization", ids | mask, tables, outputs=2, order=order)
+
+
+@pytest.mark.parametrize("mask", ["none", "raw", "lengths"])
+@pytest.mark.parametrize("causal", [0, 1])
+def test_attention(mask: str, causal: int) -> None:
+    raw = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]], np.int32)
+    extra = {"none": {}, "raw": {"mask": raw}, "lengths": {"mask": raw.sum(1).astype(np.int32)}}[mask]
+    constants = {"w": f32(16, 48) * np.float32(0.3), "b": f32(48)}
+    order = ["x", "w", "b", *extra]
+    microsoft("Attention", {"x": f32(2, 6, 16)} | extra, constants, order=order, num_heads=4, unidirectional=causal)
+
+
+def test_qattention() -> None:
+    constants = {
+        "w": i8(16, 48), "b": f32(48), "sx": np.float32(0.01), "sw": np.float32(0.004), "zx": np.uint8(120),
+        "zw": np.int8(0),
+    }  # fmt: skip
+    order = ["x", "w", "b", "sx", "sw", "mask", "zx", "zw"]
+    mask = np.array([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]], np.int32)
+    microsoft("QAttention", {"x": u8(2, 6, 16), "mask": mask}, constants, order=order, num_heads=4)
+
+
+@pytest.mark.parametrize(("bits", "k", "zeros"), [(4, 64, True), (4, 48, False), (8, 64, True)])
+def test_matmul_of_few_bits(bits: int, k: int, zeros: bool) -> None:
+    n, block = 12, 32
+    blocks = -(-k // block)
+    constants = {"b": u8(n, blocks, block * bits // 8), "s": RANDOM.random((n * blocks,)).astype(np.float32) * 0.1}
+    if zeros:
+        constants["z"] = u8(n * -(-blocks * bits // 8))
+    microsoft("MatMulNBits", {"x": f32(3, k)}, constants, K=k, N=n, bits=bits, block_size=block)
