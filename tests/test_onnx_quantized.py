@@ -97,7 +97,9 @@ class Reader(ortq.CalibrationDataReader):  # type: ignore[misc]
         return next(self.feeds, None)
 
 
-def quantized(proto: onnx.ModelProto, path: Path, style: str, kind: str, per_channel: bool, seed: int) -> onnx.ModelProto:
+def quantized(
+    proto: onnx.ModelProto, path: Path, style: str, kind: str, per_channel: bool, seed: int
+) -> onnx.ModelProto:
     random = np.random.default_rng(seed)
     shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
     feeds = [{"x": random.standard_normal(shape).astype(np.float32)} for _ in range(4)]
@@ -253,7 +255,9 @@ def test_weights_quantized_in_the_graph_and_moved() -> None:
     w = b("QuantizeLinear", b.weight(160, 200), w_scale, w_zero, axis=0)
     w = b("Transpose", b("DequantizeLinear", w, w_scale, w_zero, axis=0), perm=[1, 0])
     y = b("MatMul", b("DequantizeLinear", "x", scale, zero), w)
-    proto = b.model({"x": (TensorProto.UINT8, (5, 200))}, [b("QuantizeLinear", y, b.constant(np.float32(0.4)), zero)], True)
+    proto = b.model(
+        {"x": (TensorProto.UINT8, (5, 200))}, [b("QuantizeLinear", y, b.constant(np.float32(0.4)), zero)], True
+    )
     feeds = {"x": b.random.integers(0, 256, (5, 200)).astype(np.uint8)}
     graph = linnet.from_onnx(proto)
     product = next(n for n in graph.functions[0].nodes if n.op == "matmul")
@@ -283,7 +287,9 @@ def test_movement_passes_integers_and_requantizes_only_where_scales_differ() -> 
         assert np.count_nonzero(value != expected[name]) == 0
 
 
-def microsoft(op: str, inputs: dict[str, Array], constants: dict[str, Array], outputs: int = 1, **attributes: Any) -> None:
+def microsoft(
+    op: str, inputs: dict[str, Array], constants: dict[str, Array], outputs: int = 1, **attributes: Any
+) -> None:
     """One com.microsoft node against ONNX Runtime. Operands in the order given; "" stays out."""
     b = Builder(0)
     order = attributes.pop("order", [*inputs, *constants])
@@ -379,7 +385,10 @@ def test_skip_and_embedding_norms() -> None:
     microsoft("SkipLayerNormalization", x, norm, epsilon=1e-6)
     microsoft("SkipLayerNormalization", x, norm, outputs=2, epsilon=1e-6)
     microsoft("SkipSimplifiedLayerNormalization", x, {"gamma": f32(16), "bias": f32(16)}, epsilon=1e-6)
-    ids = {"ids": RANDOM.integers(0, 30, (2, 5)).astype(np.int32), "segments": RANDOM.integers(0, 2, (2, 5)).astype(np.int32)}
+    ids = {
+        "ids": RANDOM.integers(0, 30, (2, 5)).astype(np.int32),
+        "segments": RANDOM.integers(0, 2, (2, 5)).astype(np.int32),
+    }
     mask = {"mask": np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)}
     tables = {"words": f32(30, 16), "places": f32(12, 16), "kinds": f32(2, 16), "gamma": f32(16), "beta": f32(16)}
     order = [*ids, *tables, "mask"]

@@ -472,8 +472,9 @@ def same(a: Quantization, b: Quantization) -> bool:
 
 def _along(values: Array, axis: int | None, rank: int) -> Array:
     if axis is None:
-        return values.reshape(-1)[0]  # type: ignore[no-any-return]
-    return values.reshape([-1 if i == axis else 1 for i in range(rank)])
+        return values.reshape(-1)[:1].reshape([1] * rank)
+    shape: list[int] = [-1 if i == axis else 1 for i in range(rank)]
+    return np.asarray(values.reshape(shape))
 
 
 def dequantized(data: Array, q: Quantization) -> Array:

@@ -58,6 +58,13 @@ def constant(*tensors: Tensor | None) -> bool:
     return all(t is None or t.data is not None for t in tensors)
 
 
+def quantized_dynamically(op: Operation, x: Tensor) -> list[Tensor]:
+    """x as u8 over its own range, its scale and its zero point."""
+    results = dynamic_quantize_linear(standing_in(op, [x]))
+    assert not isinstance(results, Tensor)
+    return [t for t in results if t is not None]
+
+
 rule("QuantizeLinear", domain=MICROSOFT, like="QuantizeLinear")(quantize_linear)
 rule("DequantizeLinear", domain=MICROSOFT, like="DequantizeLinear")(dequantize_linear)
 
@@ -163,7 +170,7 @@ def matmul_integer_to_float(op: Operation) -> Tensor:
 
 @rule("DynamicQuantizeMatMul", domain=MICROSOFT)
 def dynamic_quantize_matmul(op: Operation) -> Tensor:
-    x, scale, zero = dynamic_quantize_linear(standing_in(op, [op.input(0)]))
+    x, scale, zero = quantized_dynamically(op, op.input(0))
     return scaled_product(op, x, op.input(1), [scale, op.input(2)], [zero, op.optional(3)], op.optional(4))
 
 
