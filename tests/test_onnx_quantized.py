@@ -87,6 +87,33 @@ def mlp(seed: int) -> onnx.ModelProto:
     return b.model({"x": (40, 24)}, [b("Gemm", x, b.weight(32, 10), b.weight(10))])
 
 
+def zoo_of_ops(seed: int) -> onnx.ModelProto:
+    """What else stands between integers: other ranks, transposed convolutions, resizing, splits, and float islands."""
+    b = Builder(seed)
+    x = b("HardSwish", b("Conv", "x", b.weight(8, 3, 3, 3), b.weight(8), pads=[1, 1, 1, 1], dilations=[1, 1]))
+    up = b("ConvTranspose", x, b.weight(8, 6, 2, 2), b.weight(6), strides=[2, 2])
+    up = b("Tanh", b("MaxPool", up, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]))
+    near = b("Resize", x, "", "", b.constant(np.array([2, 8, 23, 23])), mode="nearest")
+    # a factor of 2 would make every 16th element a tie, which the order of sums in f32 decides
+    wide = b("Resize", x, "", "", b.constant(np.array([2, 8, 23, 23])), mode="linear")
+    x = b("Sub", near, wide)
+    x = b("AveragePool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    x = b("Conv", b("Concat", x, up, axis=1), b.weight(16, 14, 1, 1), b.weight(16))
+    b.nodes.append(
+        helper.make_node("Split", [x, b.constant(np.array([6, 10]))], ["left", "right"], name="split", axis=1)
+    )
+    x = b("Concat", "right", b("Elu", "left"), axis=1)
+    x = b("Add", x, b("PRelu", x, b.weight(16, 1, 1)))
+    x = b("Reshape", x, b.constant(np.array([0, 16, -1])))
+    x = b("Relu", b("Conv", x, b.weight(12, 16, 5, spread=0.1), b.weight(12), strides=[3]))
+    x = b("Transpose", x, perm=[0, 2, 1])
+    x = b("LayerNormalization", x, b.weight(12), b.weight(12))
+    x = b("Mul", b("MatMul", x, b.weight(12, 12)), b.constant(np.float32(0.5)))
+    x = b("MatMul", b("Transpose", x, perm=[0, 2, 1]), b("Div", x, b.constant(np.float32(3))))
+    x = b("Unsqueeze", b("ReduceMean", x, axes=[2], keepdims=0), b.constant(np.array([1])))
+    return b.model({"x": (2, 3, 12, 12)}, [b("Squeeze", x, b.constant(np.array([1])))])
+
+
 class Reader(ortq.CalibrationDataReader):  # type: ignore[misc]
     """Batches for the quantizer."""
 
@@ -181,7 +208,7 @@ def layers(proto: onnx.ModelProto, values: dict[str, Array]) -> list[tuple[str, 
 
 CASES = [
     (net, style, kind, per_channel)
-    for net in ("cnn", "mlp")
+    for net in ("cnn", "mlp", "zoo_of_ops")
     for style in ("QDQ", "QOperator")
     for kind in KINDS
     for per_channel in (False, True)
@@ -195,7 +222,9 @@ def test_integers_equal_those_of_onnx_runtime(
 ) -> None:
     """Layer by layer, on the integers that the network has and on random ones; and no product is left in floats."""
     seed = sum(map(ord, f"{net}{style}{kind}{per_channel}"))
-    proto = quantized({"cnn": cnn, "mlp": mlp}[net](seed), tmp_path, style, kind, per_channel, seed)
+    proto = quantized(
+        {"cnn": cnn, "mlp": mlp, "zoo_of_ops": zoo_of_ops}[net](seed), tmp_path, style, kind, per_channel, seed
+    )
     random = np.random.default_rng(seed)
     shape = [d.dim_value for d in proto.graph.input[0].type.tensor_type.shape.dim]
     feeds = {"x": random.standard_normal(shape).astype(np.float32)}
@@ -205,13 +234,14 @@ def test_integers_equal_those_of_onnx_runtime(
     mine = next(iter(session.run(feeds).values()))
     theirs = next(iter(reference(proto, feeds).values()))
     assert np.abs(mine - theirs).max() <= 0.02 * np.abs(theirs).max()  # a few quanta of the last layers
-    products = [n for n in graph.functions[0].nodes if n.op in ("conv", "matmul")]
+    heavy = ("conv", "matmul", "conv_transpose") if style == "QDQ" else ("conv", "matmul")  # no QLinearConvTranspose
+    products = [n for n in graph.functions[0].nodes if n.op in heavy]
     assert products
     for node in products:
         assert all(t is not None and t.dtype in ("i8", "u8") for t in node.inputs[:2]), node.source
-    kernels = [s.kernel for s in session.steps if s.kernel.startswith(("conv", "matmul"))]
-    assert len(kernels) == len(products)
-    assert not [k for k in kernels if "f32" in k], kernels
+    kernels = [s.kernel for s in session.steps if s.kernel.startswith(("conv_i", "matmul"))]
+    assert len(kernels) == sum(n.op != "conv_transpose" for n in products)
+    assert not [k for k in kernels if "f32" in k or "reference" in k], kernels
 
     checked = 0
     for name, layer, real in layers(proto, everything(proto, feeds)):
@@ -348,7 +378,7 @@ def test_qgemm(stored: bool) -> None:
     microsoft("QGemm", {"a": u8(7, 24)}, constants, transB=1)
 
 
-def test_qlinear_where_and_mean() -> None:
+def test_qlinear_where() -> None:
     parameters = {"sx": np.float32(0.1), "zx": np.uint8(3), "sy": np.float32(0.07), "zy": np.uint8(90)}
     end = {"sz": np.float32(0.12), "zz": np.uint8(60)}
     order = ["c", "x", "sx", "zx", "y", "sy", "zy", "sz", "zz"]

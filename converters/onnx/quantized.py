@@ -227,8 +227,12 @@ class _Fuser:
                 self.skipped.add(clamp)
                 self.function.source = join_sources(node.source, clamp.source)
         q, dtype = target if target is not None else (None, "f32")
-        attributes = {**node.attributes, "output_dtype": dtype}
-        made = self.emit(node.op, [x, w, integer_bias], attributes, dtype, q)
+        mixed = node.op == "matmul" and not np.all(w.quantization.zero == w.quantization.zero[0])
+        if mixed and not wide and dtype != "i16":
+            made = self.columns(node, x, w, integer_bias, dtype, q)
+        else:
+            attributes = {**node.attributes, "output_dtype": dtype}
+            made = self.emit(node.op, [x, w, integer_bias], attributes, dtype, q)
         if made.node is not None:
             made.node.name = node.name
         if target is not None:
@@ -236,6 +240,38 @@ class _Fuser:
         else:
             self.new[y] = self.named(made, y)
         return True
+
+    def columns(
+        self, node: Node, x: Tensor, w: Tensor, bias: Tensor | None, dtype: str, q: Quantization | None
+    ) -> Tensor:
+        """A product whose weight columns have zero points of their own, which only the reference kernel takes: with one for
+        all, minus the rest times the sums of x, which are a product with ones. Exact in i32, then requantized as always."""
+        assert w.data is not None and w.quantization is not None and x.quantization is not None
+        zeros = w.quantization.zero.astype(np.int32)
+        common = int(np.median(zeros))
+        shared = Quantization(w.quantization.scale, np.full_like(zeros, common), w.quantization.axis)
+        sums = {**node.attributes, "output_dtype": "i32"}
+        product = self.emit("matmul", [x, self.with_quantization(w, shared), bias], sums, "i32", None)
+        depth = w.data.shape[1 if node.attribute("transpose_b") else 0]
+        unit = Quantization(np.ones(1, np.float32), np.zeros(1, np.int32))
+        ones = self.function.constant(np.ones((depth, 1), np.int8), "ones", quantization=unit)
+        rows = self.emit("matmul", [x, ones], {**sums, "transpose_b": False}, "i32", None)
+        scale = np.float64(x.quantization.scale[0]) * w.quantization.scale.astype(np.float64)
+        if q is not None:
+            scale /= np.float64(q.scale[0])
+        operands = [product, rows, self.function.constant(zeros - np.int32(common), f"{w.name}_zero")]
+        operands.append(self.function.constant(scale.astype(np.float32), f"{w.name}_scale"))
+
+        def body(y: Expr, r: Expr, z: Expr, s: Expr) -> Expr:
+            value = (y - r * z).cast("f32") * s
+            if q is None:
+                return value
+            low, high = LIMITS[dtype]
+            return (value.round() + float(q.zero[0])).max(low).min(high)
+
+        made: Tensor = pointwise(operands, body, dtype, function=self.function)
+        made.quantization = q
+        return made
 
     def bias(self, bias: Tensor, x: Quantization, w: Quantization, wide: bool) -> Tensor | None:
         """The bias as integers at scale x * w: the model's own, where they have that scale."""
@@ -393,20 +429,12 @@ class _Fuser:
         return made
 
     def on_resize(self, node: Node) -> bool:
+        """Nearest neighbours pass as they are; what interpolates does so on the real numbers, as ONNX Runtime does."""
         x = node.inputs[0]
         source = self.stored.get(x) if x is not None else None
-        if (
-            source is None
-            or source.quantization is None
-            or source.quantization.axis is not None
-            or source.data is not None
-        ):
+        if source is None or source.quantization is None or source.quantization.axis is not None or source.data is not None:
             return False
-        if node.attribute("coordinates") == "tf_crop_and_resize" or node.attribute("mode") == "cubic":
-            return False
-        target = self.sink(node.outputs[0])
-        here = target is not None and target[1] == source.dtype and same(target[0], source.quantization)
-        if node.attribute("mode") != "nearest" and not here:
+        if node.attribute("coordinates") == "tf_crop_and_resize" or node.attribute("mode") != "nearest":
             return False
         rest = [None if t is None else self.real(t) for t in node.inputs[1:]]
         made = self.emit("resize", [source, *rest], node.attributes, source.dtype, source.quantization)
@@ -487,7 +515,8 @@ def quantized(data: Array, q: Quantization, dtype: str) -> Array:
     """saturate(round_half_even(x / scale) + zero), as ONNX QuantizeLinear."""
     low, high = LIMITS[dtype]
     steps = np.rint(data.astype(np.float32) / _along(q.scale, q.axis, data.ndim))
-    return np.clip(steps + _along(q.zero, q.axis, data.ndim), low, high).astype(numpy_dtype(dtype))
+    stored = np.clip(steps + _along(q.zero, q.axis, data.ndim), low, high)
+    return np.asarray(stored, numpy_dtype(dtype))
 
 
 def exactly(value: float, q: Quantization, dtype: str) -> int | None:

@@ -108,13 +108,6 @@ def qlinear_softmax(op: Operation) -> Tensor:
     return integers(op, op.emit("softmax", [x], axis=axis), op.input(3), op.optional(4), op.input(0).dtype)
 
 
-@rule("QLinearReduceMean", domain=MICROSOFT)
-def qlinear_reduce_mean(op: Operation) -> Tensor:
-    x = real(op, op.input(0), op.input(1), op.optional(2))
-    y = op.reduce(x, "mean", op.attribute("axes", []), bool(op.attribute("keepdims", 1)))
-    return integers(op, y, op.input(3), op.optional(4), op.input(0).dtype)
-
-
 @rule("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(op: Operation) -> Tensor:
     a, b = (real(op, op.input(i), op.input(i + 1), op.optional(i + 2)) for i in (1, 4))
