@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as ortq
 
 import linnet
+from linnet._fetch import FetchError, fetch_member
 
 Array = np.ndarray[Any, Any]
 S8, U8 = ortq.QuantType.QInt8, ortq.QuantType.QUInt8
@@ -453,3 +454,69 @@ def test_matmul_of_few_bits(bits: int, k: int, zeros: bool) -> None:
     if zeros:
         constants["z"] = u8(n * -(-blocks * bits // 8))
     microsoft("MatMulNBits", {"x": f32(3, k)}, constants, K=k, N=n, bits=bits, block_size=block)
+
+
+def test_real_quantized_network_equals_onnx_runtime() -> None:
+    """A ResNet-50 in QDQ form that was not made for linnet: every convolution on integers, the embedding the same."""
+    try:
+        path = fetch_member("ovos-ww-plugin-efficientword-net", "*/resnet_50_arc_qint8.onnx", "0.0.1a2")
+    except FetchError as error:
+        pytest.skip(str(error))
+    feeds = {"input": np.random.default_rng(4).standard_normal((1, 1, 149, 64)).astype(np.float32)}
+    session = linnet.Session(linnet.from_onnx(path))
+    mine = next(iter(session.run(feeds).values()))
+    theirs = next(iter(reference(onnx.load(path), feeds).values()))
+    assert np.abs(mine - theirs).max() <= 1e-5 * np.abs(theirs).max()
+    kernels = [s.kernel for s in session.steps if s.kernel.startswith("conv")]
+    assert len(kernels) == 53
+    assert all("int8" in k or "integer" in k or "reference" in k for k in kernels), kernels
+
+
+@pytest.mark.parametrize("kind", ["i16", "u16"])
+def test_activations_of_16_bits(kind: str) -> None:
+    """i16 by i8 is a product of integers; u16, which no kernel takes, is computed on the real numbers."""
+    b = Builder(5, opset=21)
+    dtype = np.int16 if kind == "i16" else np.uint16
+    scale, zero = b.constant(np.float32(0.001)), b.constant(np.array(0 if kind == "i16" else 30000, dtype))
+    y_scale = b.constant(np.float32(0.0007))
+    weight = b.constant(b.random.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8))
+    w_scale, w_zero = b.constant(np.linspace(0.002, 0.01, 6, dtype=np.float32)), b.constant(np.zeros(6, np.int8))
+    x = b("DequantizeLinear", "x", scale, zero)
+    y = b("Conv", x, b("DequantizeLinear", weight, w_scale, w_zero, axis=0), b.constant(f32(6)))
+    y = b("QuantizeLinear", y, y_scale, zero)
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    proto = b.model({"x": (int(element), (1, 4, 9, 9))}, [y], microsoft=True)
+    low = np.iinfo(dtype).min
+    feeds = {"x": b.random.integers(low + 20000, low + 45000, (1, 4, 9, 9)).astype(dtype)}
+    graph = linnet.from_onnx(proto)
+    assert differences(linnet.Session(graph).run(feeds)[y], reference(proto, feeds)[y]).max() <= 1
+    assert [n.inputs[0].dtype for n in graph.functions[0].nodes if n.op == "conv" and n.inputs[0]] == [
+        "i16" if kind == "i16" else "f32"
+    ]
+
+
+def test_values_that_are_read_in_both_forms() -> None:
+    """Integer inputs and outputs, a float output that is also quantized, one tensor at two scales, an input given back."""
+    b = Builder(6)
+    s1, z1 = b.constant(np.float32(0.05)), b.constant(np.uint8(128))
+    s2, z2 = b.constant(np.float32(0.031)), b.constant(np.uint8(3))
+    weight, w_scale = b.constant(b.random.integers(-127, 128, (8, 8)).astype(np.int8)), b.constant(np.float32(0.01))
+    x = b("DequantizeLinear", "x", s1, z1)
+    again = b("QuantizeLinear", x, s1, z1)
+    y = b("MatMul", x, b("DequantizeLinear", weight, w_scale))
+    first, second = b("QuantizeLinear", y, s1, z1), b("QuantizeLinear", y, s2, z2)
+    z = b("Relu", b("DequantizeLinear", first, s1, z1))
+    third = b("QuantizeLinear", b("Add", z, x), s2, z2)
+    other = b("DequantizeLinear", "x", s2, z2)
+    outputs = [again, y, first, second, z, third, other]
+    proto = b.model({"x": (TensorProto.UINT8, (5, 8))}, outputs, microsoft=True)
+    feeds = {"x": b.random.integers(0, 256, (5, 8)).astype(np.uint8)}
+    expected = reference(proto, feeds)
+    results = linnet.Session(linnet.from_onnx(proto)).run(feeds)
+    assert list(results) == outputs
+    for name in outputs:
+        assert results[name].dtype == expected[name].dtype
+        if results[name].dtype == np.float32:
+            np.testing.assert_allclose(results[name], expected[name], rtol=1e-5, atol=1e-5)
+        else:
+            assert np.count_nonzero(differences(results[name], expected[name])) <= 1, name
