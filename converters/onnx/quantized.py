@@ -432,7 +432,12 @@ class _Fuser:
         """Nearest neighbours pass as they are; what interpolates does so on the real numbers, as ONNX Runtime does."""
         x = node.inputs[0]
         source = self.stored.get(x) if x is not None else None
-        if source is None or source.quantization is None or source.quantization.axis is not None or source.data is not None:
+        if (
+            source is None
+            or source.quantization is None
+            or source.quantization.axis is not None
+            or source.data is not None
+        ):
             return False
         if node.attribute("coordinates") == "tf_crop_and_resize" or node.attribute("mode") != "nearest":
             return False

@@ -99,13 +99,6 @@ def quick_gelu(op: Operation) -> Tensor:
     return op.map([op.input(0)], lambda p, x: x * (x * alpha).unary("sigmoid"))
 
 
-@rule("BiasSplitGelu", domain=MICROSOFT)
-def bias_split_gelu(op: Operation) -> Tensor:
-    x = op.map([op.input(0), op.input(1)], lambda p, v, b: v + b)
-    left, right = op.emit_all("copy", [x], 2, kind="split", axis=-1)
-    return op.map([left, right], lambda p, v, w: v * _gelu(w))
-
-
 @rule("SkipLayerNormalization", domain=MICROSOFT)
 def skip_layer_norm(op: Operation) -> list[Tensor | None]:
     """The norm of input + skip (+ bias); the fourth output is that sum."""
