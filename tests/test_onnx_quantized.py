@@ -393,7 +393,8 @@ def test_products_with_computed_parameters(b: Array, columns: bool) -> None:
 @pytest.mark.parametrize("stored", [True, False])
 def test_qgemm(stored: bool) -> None:
     constants = {
-        "sa": np.float32(0.02), "za": np.uint8(100), "b": weights("i8", 10, 24), "sb": np.linspace(0.01, 0.02, 10).astype(np.float32),
+        "sa": np.float32(0.02), "za": np.uint8(100), "b": weights("i8", 10, 24),
+        "sb": np.linspace(0.01, 0.02, 10).astype(np.float32),
         "zb": np.zeros(10, np.int8), "c": RANDOM.integers(-5000, 5000, 10).astype(np.int32),
     }  # fmt: skip
     constants |= {"sy": np.float32(0.4), "zy": np.uint8(120)} if stored else {}
@@ -455,6 +456,24 @@ def test_attention(mask: str, causal: int) -> None:
     constants = {"w": f32(16, 48) * np.float32(0.3), "b": f32(48)}
     order = ["x", "w", "b", *extra]
     microsoft("Attention", {"x": f32(2, 6, 16)} | extra, constants, order=order, num_heads=4, unidirectional=causal)
+
+
+@pytest.mark.parametrize("mask", [False, True])
+def test_multi_head_attention(mask: bool) -> None:
+    inputs = {"q": f32(2, 5, 16), "k": f32(2, 7, 16), "v": f32(2, 7, 24)}
+    raw = np.array([[1, 1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1, 1]], np.int32)
+    inputs |= {"mask": raw} if mask else {}
+    order = ["q", "k", "v", "b", *(["mask"] if mask else [])]
+    microsoft("MultiHeadAttention", inputs, {"b": f32(56)}, order=order, num_heads=4)
+
+
+def test_norm_that_onnx_runtime_puts_into_the_main_domain() -> None:
+    b = Builder(0)
+    b.nodes = [helper.make_node("SimplifiedLayerNormalization", ["x", "s"], ["y"], axis=-1, epsilon=1e-5)]
+    b.constants = [numpy_helper.from_array(f32(16), "s")]
+    proto, feeds = b.model({"x": (3, 16)}, ["y"], microsoft=True), {"x": f32(3, 16)}
+    mine = linnet.Session(linnet.from_onnx(proto)).run(feeds)["y"]
+    np.testing.assert_allclose(mine, reference(proto, feeds)["y"], rtol=1e-5, atol=1e-6)
 
 
 def test_qattention() -> None:

@@ -13,7 +13,7 @@ from linnet.converters.onnx import rules
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
-from linnet.converters.onnx.registry import LIKE, NEWEST_OPSET, Rule, find, key_of
+from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
 
@@ -221,8 +221,9 @@ class Importer:
         if (node.domain, node.op_type) in self.functions:
             return self.call(self.functions[node.domain, node.op_type], node, operands)
         opset = scope.opset(domain)
-        if domain and (function := find(node.op_type, max(opset, 1), domain)) is not None:
-            return self.foreign(function, node, scope, operands, domain)
+        foreign = domain if domain or defs.has(node.op_type, domain) else MICROSOFT  # ONNX Runtime adds some to ai.onnx
+        if foreign and (other := find(node.op_type, max(opset, 1), foreign)) is not None:
+            return self.foreign(other, node, scope, operands, foreign)
         if domain or not defs.has(node.op_type, domain):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(

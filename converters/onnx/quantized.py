@@ -492,11 +492,11 @@ def parameters(node: Node) -> Quantization | None:
     bits = 16 if integers is not None and integers.dtype in ("i16", "u16") else 8
     if scale.rank == 0 or scales.size == 1:
         return Quantization(scales, zeros, None, bits)
-    rank = node.inputs[0].rank if node.inputs[0] is not None else None
+    shape = node.inputs[0].shape if node.inputs[0] is not None else None
     axis = int(node.attribute("axis"))
-    if rank is None:
+    if shape is None or not -len(shape) <= axis < len(shape) or shape[axis] != scales.size:
         return None
-    return Quantization(scales, zeros, axis + rank if axis < 0 else axis, bits)
+    return Quantization(scales, zeros, axis % len(shape), bits)
 
 
 def same(a: Quantization, b: Quantization) -> bool:

@@ -167,13 +167,17 @@ def attention(op: Operation) -> Tensor:
 
 def attended(op: Operation, qkv: Tensor, sizes: list[int], mask: Tensor | None, added: Tensor | None) -> Tensor:
     """Attention over q, k and v that lie beside each other: [batch, length, sum(sizes)] to [batch, length, sizes[2]]."""
+    return of_heads(op, op.emit_all("copy", [qkv], 3, kind="split", axis=-1, shape=sizes), sizes, mask, added)
+
+
+def of_heads(op: Operation, parts: list[Tensor], sizes: list[int], mask: Tensor | None, added: Tensor | None) -> Tensor:
+    """Attention of q [batch, length, sizes[0]] over k and v of [batch, total, ...]."""
     heads, filler = op.attribute("num_heads", 1), op.attribute("mask_filter_value", -10000.0)
     scale = op.attribute("scale", 0.0) or 1 / math.sqrt(sizes[0] // heads)
     causal = op.attribute("unidirectional", 0)
-    split = op.emit_all("copy", [qkv], 3, kind="split", axis=-1, shape=sizes)
     q, k, v = (
         op.transpose(op.reshape(t, [0, 0, heads, size // heads]), [0, 2, 1, 3])
-        for t, size in zip(split, sizes, strict=True)
+        for t, size in zip(parts, sizes, strict=True)
     )
     scores = op.map([op.emit("matmul", [q, k], transpose_b=True)], lambda p, s: s * scale)
     if mask is not None:
@@ -198,6 +202,32 @@ def attended(op: Operation, qkv: Tensor, sizes: list[int], mask: Tensor | None, 
         scores = op.map([scores, added], lambda p, s, b: s + b)
     y = op.emit("matmul", [op.emit("softmax", [scores], axis=-1), v])
     return op.reshape(op.transpose(y, [0, 2, 1, 3]), [0, 0, sizes[2]])
+
+
+@rule("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(op: Operation) -> Tensor:
+    """Attention whose projections are done: q, k and v of [batch, length, width], with one bias for all three."""
+    bias, mask, added = op.optional(3), op.optional(4), op.optional(5)
+    if any(op.optional(i) is not None for i in range(6, len(op.inputs))) or op.wants(1) or op.wants(2):
+        raise op.unsupported("past and present keys", "export the model without a cache")
+    parts = [op.input(0), op.optional(1), op.optional(2)]
+    sizes = [t.shape[2] if t is not None and t.shape is not None and len(t.shape) == 3 else None for t in parts]
+    widths = [d for d in sizes if isinstance(d, int)]
+    given = [t for t in parts if t is not None]
+    if len(given) != 3 or len(widths) != 3:
+        raise op.unsupported("packed or cached keys and values, or widths that are not known", "give q, k, v of rank 3")
+    if bias is not None:
+        biases = op.emit_all("copy", [bias], 3, kind="split", axis=0, shape=widths)
+        given = [op.map([t, b], lambda p, v, w: v + w) for t, b in zip(given, biases, strict=True)]
+    return of_heads(op, given, widths, mask, added)
+
+
+@rule("SimplifiedLayerNormalization", domain=MICROSOFT)
+def simplified_layer_norm(op: Operation) -> Tensor:
+    """Root-mean-square norm; ONNX Runtime writes it into the main domain."""
+    op.ignore("stash_type")
+    epsilon, axis = op.attribute("epsilon", 1e-5), op.attribute("axis", -1)
+    return op.emit("layer_norm", [op.input(0), op.input(1)], axis=axis, epsilon=epsilon, rms=True)
 
 
 @rule("QAttention", domain=MICROSOFT)

@@ -44,6 +44,8 @@ def quantize_linear(op: Operation) -> Tensor:
 @rule("DequantizeLinear")
 def dequantize_linear(op: Operation) -> Tensor:
     x, scale, zero = op.input(0), op.input(1), op.optional(2)
+    if x.dtype not in (*RANGES, "i32"):
+        raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
     wanted = op.attribute("output_dtype", 0)
     dtype = dtype_name(wanted, "the result") if wanted else scale.dtype
     axis, block = op.attribute("axis", 1), op.attribute("block_size", 0)
