@@ -15,7 +15,12 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, find, rule
 from linnet.converters.onnx.rules.linear import integer_product
-from linnet.converters.onnx.rules.quantization import dequantize_linear, dynamic_quantize_linear, quantize_linear
+from linnet.converters.onnx.rules.quantization import (
+    RANGES,
+    dequantize_linear,
+    dynamic_quantize_linear,
+    quantize_linear,
+)
 from linnet.graph import Tensor
 
 
@@ -27,6 +32,8 @@ def _parameters(op: Operation, scale: Tensor, zero: Tensor | None) -> list[Tenso
 
 def real(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int = 0) -> Tensor:
     """x as f32. Constants stay a node, so that the rewrite sees the integers."""
+    if x.dtype not in (*RANGES, "i32"):
+        raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
     operands: list[Tensor | None] = [x, *_parameters(op, scale, zero)]
     attributes: dict[str, Any] = {"dtype": "f32"} if not operands[1] or not operands[1].rank else {"axis": axis}
     return emit("dequantize", operands, {"dtype": "f32", **attributes}, 1, "", op.function, fold=False)[0]
