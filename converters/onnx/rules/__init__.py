@@ -6,8 +6,8 @@ from __future__ import annotations
 import importlib
 
 FAMILIES = (
-    "activation", "arithmetic", "control", "convolution", "einsum", "generate", "indexing", "linear", "logic", "movement",
-    "normalization", "pooling", "quantization", "reduction", "resizing", "sampling", "spectral",
+    "activation", "arithmetic", "control", "convolution", "einsum", "generate", "indexing", "linear", "logic", "microsoft",
+    "movement", "normalization", "pooling", "quantization", "quantized_ops", "reduction", "resizing", "sampling", "spectral",
 )  # fmt: skip
 
 
