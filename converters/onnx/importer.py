@@ -14,7 +14,7 @@ from linnet.converters.onnx import rules
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
-from linnet.converters.onnx.registry import NEWEST_OPSET, find
+from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
 
@@ -253,6 +253,9 @@ class Importer:
         if (node.domain, node.op_type) in self.functions:
             return self.call(self.functions[node.domain, node.op_type], node, operands)
         opset = scope.opset(domain)
+        foreign = domain if domain or defs.has(node.op_type, domain) else MICROSOFT  # ONNX Runtime adds some to ai.onnx
+        if foreign and (other := find(node.op_type, max(opset, 1), foreign)) is not None:
+            return self.foreign(other, node, scope, operands, foreign)
         if domain or not defs.has(node.op_type, domain):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(
@@ -282,6 +285,20 @@ class Importer:
         function = find(node.op_type, opset)
         if function is None:
             return list(self.expand(operation))
+        return self.apply(function, operation)
+
+    def foreign(
+        self, function: Rule, node: NodeProto, scope: Scope, operands: Sequence[Tensor | None], domain: str
+    ) -> list[Tensor | None]:
+        """The outputs of an op outside ai.onnx, which has no schema of its own."""
+        like, opset = LIKE.get(key_of(node.op_type, domain)), scope.opset("") or NEWEST_OPSET
+        schema = defs.get_schema(like, opset, "") if like is not None else None
+        return self.apply(function, Operation(self, scope, node, operands, opset, schema))
+
+    @staticmethod
+    def apply(function: Rule, operation: Operation) -> list[Tensor | None]:
+        """Runs a rule, and checks that it asked for every attribute that the node gives."""
+        result: Any
         try:
             result = function(operation)
         except GraphError:  # an attribute that the rule does not know may be why the operands do not fit

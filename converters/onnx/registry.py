@@ -13,28 +13,41 @@ if TYPE_CHECKING:
 Result = "Tensor | Sequence[Tensor | None]"
 Rule = Callable[["Operation"], "Tensor | Sequence[Tensor | None]"]
 
-RULES: dict[str, list[tuple[int, Rule]]] = {}  # op type: (since, rule), newest first
+RULES: dict[str, list[tuple[int, Rule]]] = {}  # op type: (since, rule), newest first; "domain:type" outside ai.onnx
+LIKE: dict[str, str] = {}  # "domain:type": the ai.onnx op whose attributes and defaults it shares
 NEWEST_OPSET = 28
+MICROSOFT = "com.microsoft"
 
 
-def rule(*op_types: str, since: int = 1) -> Callable[[Rule], Rule]:
-    """Registers a function as the rule of the named ai.onnx ops, from opset `since` until the next newer rule."""
+def key_of(op_type: str, domain: str = "") -> str:
+    """The name of an op in the tables."""
+    return f"{domain}:{op_type}" if domain else op_type
+
+
+def rule(*op_types: str, since: int = 1, domain: str = "", like: str = "") -> Callable[[Rule], Rule]:
+    """Registers a function as the rule of the named ops, from opset `since` until the next newer rule.
+
+    domain: other than ai.onnx, whose ops have no schema here; like: the ai.onnx op that lends them its attributes' defaults.
+    """
 
     def register(function: Rule) -> Rule:
         for op_type in op_types:
-            versions = RULES.setdefault(op_type, [])
+            name = key_of(op_type, domain)
+            versions = RULES.setdefault(name, [])
             if any(version == since for version, _ in versions):
-                raise ValueError(f"{op_type} has a rule for opset {since} already")
+                raise ValueError(f"{name} has a rule for opset {since} already")
             versions.append((since, function))
             versions.sort(key=lambda entry: -entry[0])
+            if like:
+                LIKE[name] = like
         return function
 
     return register
 
 
-def find(op_type: str, opset: int) -> Rule | None:
+def find(op_type: str, opset: int, domain: str = "") -> Rule | None:
     """The newest rule of an op that is not newer than the opset; None when there is none."""
-    for since, function in RULES.get(op_type, ()):
+    for since, function in RULES.get(key_of(op_type, domain), ()):
         if since <= opset:
             return function
     return None

@@ -9,6 +9,7 @@ from linnet import passes
 from linnet._ops import evaluate_node
 from linnet.converters.onnx.affine import absorb, normalizations_to_maps
 from linnet.converters.onnx.layer_norms import find_layer_norms
+from linnet.converters.onnx.quantized import fuse_quantized
 from linnet.errors import GraphError
 from linnet.graph import Function, Graph, Tensor
 
@@ -19,6 +20,9 @@ def rewrite(graph: Graph) -> None:
     """All rewrites, in the order in which they open the way for one another."""
     for function in graph.functions:
         passes.remove_identities(function)
+        passes.remove_dead(function)
+        fuse_quantized(function)
+        passes.fold_constants(function)
         passes.remove_dead(function)
         fold_weights(function)
         passes.remove_double(function)

@@ -41,8 +41,9 @@ def emit(
     function: Function | None = None,
     quantization: Sequence[Quantization | None] = (),
     dtypes: Sequence[str] = (),
+    fold: bool = True,
 ) -> list[Tensor]:
-    """See linnet.graph.emit."""
+    """See linnet.graph.emit. fold: False keeps a node even where all its operands are constants."""
     if op not in OPS:
         raise GraphError(f"there is no op {op!r}", code=301, op=name or op, hint=f"ops are: {', '.join(OPS)}")
     attributes = complete(op, attributes)
@@ -60,7 +61,7 @@ def emit(
     message = encode_node(op, attributes)
     try:
         specs = infer(message, inputs, outputs, quantization, dtypes)
-        if op != "assign" and _small_constant(op, inputs, attributes, specs):
+        if fold and op != "assign" and _small_constant(op, inputs, attributes, specs):
             values = evaluate(message, inputs, specs, quantization)
             if values is not None:
                 return [

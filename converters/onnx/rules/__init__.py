@@ -6,8 +6,9 @@ from __future__ import annotations
 import importlib
 
 FAMILIES = (
-    "activation", "arithmetic", "control", "convolution", "einsum", "generate", "indexing", "linear", "logic", "movement",
-    "normalization", "pooling", "quantization", "recurrent", "reduction", "resizing", "sampling", "spectral",
+    "activation", "arithmetic", "control", "convolution", "einsum", "generate", "indexing", "linear", "logic", "microsoft",
+    "movement", "normalization", "pooling", "quantization", "quantized_ops", "recurrent", "reduction", "resizing", "sampling",
+    "spectral",
 )  # fmt: skip
 
 

@@ -55,6 +55,11 @@ def _is_zero(tensor: Tensor | None) -> bool:
     return tensor is None or (tensor.data is not None and not np.any(tensor.data))
 
 
+def _single(zero: Tensor | None) -> bool:
+    """Whether the zero point is a constant, and one number for all columns, as the fast kernels want it."""
+    return zero is None or (zero.data is not None and bool(np.all(zero.data == zero.data.reshape(-1)[:1])))
+
+
 def _i32(op: Operation, tensor: Tensor) -> Tensor:
     return op.map([tensor], lambda p, v: v, "i32")
 
@@ -64,16 +69,29 @@ def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
 
     = a @ b - a_zero * sum(b) - b_zero * sum(a) + k * a_zero * b_zero, exact modulo 2^32.
     """
+    from linnet.converters.onnx.quantized import signed
     from linnet.converters.onnx.rules.quantization import stored
 
-    y = op.emit("matmul", [stored(op, a, None), stored(op, b, None)], output_dtype="i32")
     b_rank, a_rank = rank_of(b, "input 1"), rank_of(a, "input 0")
+    single = a_zero is None or (a_zero.data is not None and a_zero.data.size == 1)
+    if b.data is not None and _single(b_zero):
+        # constant weights: their zero points go along with them, and the sums of columns are constants
+        zero_value = 0 if b_zero is None or b_zero.data is None else int(b_zero.data.reshape(-1)[0])
+        weights = signed(stored(op, b, op.constant(np.full(1, zero_value))))
+        y = op.emit("matmul", [stored(op, a, a_zero if single else None), weights], output_dtype="i32")
+        if single or a_zero is None:
+            return y
+        sums = (b.data.astype(np.int64) - zero_value).sum(-2 if b_rank > 1 else 0, keepdims=b_rank > 1)
+        per_row = op.unsqueeze(a_zero, [-1]) if a_zero.rank == 1 and a_zero.static_shape != (1,) else a_zero
+        return op.map([y, per_row, op.constant(sums.astype(np.int32))], lambda p, v, z, s: v - z * s)
+    y = op.emit("matmul", [stored(op, a, None), stored(op, b, None)], output_dtype="i32")
     if not _is_zero(a_zero):
         assert a_zero is not None
         sums = op.reduce(_i32(op, b), "sum", [b_rank - 2 if b_rank > 1 else 0], keep_dims=b_rank > 1)
         zero = op.unsqueeze(a_zero, [-1]) if a_zero.rank == 1 and a_zero.static_shape != (1,) else a_zero
         if not _is_zero(b_zero):
-            extent = a.shape[-1] if a.shape else None
+            extents = [a.shape[-1] if a.shape else None, b.shape[-2] if b.shape and b_rank > 1 else None]
+            extent = next((d for d in extents if isinstance(d, int)), None)
             if not isinstance(extent, int):
                 raise op.unknown("the length of the contracted axis is not known")
             assert b_zero is not None
@@ -97,6 +115,14 @@ def qlinear_matmul(op: Operation) -> Tensor:
     from linnet.converters.onnx.rules.quantization import requantized
 
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = (op.input(i) for i in range(8))
+    known = all(t.data is not None for t in (a_scale, a_zero, b_scale, b_zero, y_scale, y_zero))
+    single = all(t.static_shape in ((), (1,)) for t in (a_scale, a_zero))
+    columns = b_scale.static_shape in ((), (1,)) or (b_scale.rank == 1 and b.rank == 2)
+    if known and single and columns and "f32" == a_scale.dtype == b_scale.dtype == y_scale.dtype:
+        from linnet.converters.onnx.rules.quantized_ops import integers, real
+
+        factors = [real(op, a, a_scale, a_zero), real(op, b, b_scale, b_zero, axis=1)]
+        return integers(op, op.emit("matmul", factors), y_scale, y_zero, a.dtype)
     y = integer_product(op, a, b, a_zero, b_zero)
     if a_scale.rank == 1 and a_scale.static_shape != (1,):
         a_scale = op.unsqueeze(a_scale, [-1])

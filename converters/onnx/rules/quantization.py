@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from linnet._ops import emit
 from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
@@ -43,6 +44,8 @@ def quantize_linear(op: Operation) -> Tensor:
 @rule("DequantizeLinear")
 def dequantize_linear(op: Operation) -> Tensor:
     x, scale, zero = op.input(0), op.input(1), op.optional(2)
+    if x.dtype not in (*RANGES, "i32"):
+        raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
     wanted = op.attribute("output_dtype", 0)
     dtype = dtype_name(wanted, "the result") if wanted else scale.dtype
     axis, block = op.attribute("axis", 1), op.attribute("block_size", 0)
@@ -53,7 +56,8 @@ def dequantize_linear(op: Operation) -> Tensor:
     operands = [x, _scalar_or_axis(op, scale) if per_tensor else scale]
     if zero is not None:
         operands.append(_scalar_or_axis(op, zero) if per_tensor else zero)
-    return op.cast(op.emit("dequantize", operands, **attributes), dtype)
+    # constants stay integers until the rewrites have seen what they are for
+    return op.cast(emit("dequantize", list(operands), attributes, 1, "", op.function, fold=False)[0], dtype)
 
 
 @rule("DynamicQuantizeLinear")
@@ -133,6 +137,16 @@ def qlinear_conv(op: Operation) -> Tensor:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = (op.input(i) for i in range(8))
     bias = op.optional(8)
     rank = rank_of(x, "input 0")
+    known = (x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, *([bias] if bias is not None else []))
+    if all(t.data is not None for t in known):  # dequantize, conv, quantize: the rewrite makes one integer op of them
+        from linnet.converters.onnx.rules.convolution import conv_attributes
+        from linnet.converters.onnx.rules.quantized_ops import integers, real
+
+        operands = [real(op, x, x_scale, x_zero), real(op, w, w_scale, w_zero)]
+        if bias is not None:
+            product = op.map([op.reshape(x_scale, []), op.reshape(w_scale, [-1])], lambda p, a, b: a * b)
+            operands.append(real(op, bias, product, None))
+        return integers(op, op.emit("conv", operands, **conv_attributes(op, x, w)), y_scale, y_zero, x.dtype)
     y = _integer_conv(op, x, w, x_zero, w_zero)
     tail = [1] * (rank - 2)
     if bias is not None:

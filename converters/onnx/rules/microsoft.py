@@ -1,0 +1,247 @@
+"""Rules of the float ops of domain com.microsoft that ONNX Runtime's optimizer writes.
+Definitions: ONNX Runtime, docs/ContribOperators.md."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import Expr
+from linnet.converters.onnx.registry import MICROSOFT, rule
+from linnet.converters.onnx.rules.convolution import conv
+from linnet.converters.onnx.rules.linear import gemm, product
+from linnet.converters.onnx.rules.quantized_ops import standing_in
+from linnet.graph import Tensor
+
+
+def activated(op: Operation, y: Tensor, name: str, numbers: list[float]) -> Tensor:
+    """An activation by its ONNX name, with its attributes as a list."""
+
+    def number(index: int, default: float) -> float:
+        return numbers[index] if index < len(numbers) else default
+
+    bodies: dict[str, Any] = {
+        "Relu": lambda p, x: x.max(0),
+        "Tanh": lambda p, x: x.unary("tanh"),
+        "Sigmoid": lambda p, x: x.unary("sigmoid"),
+        "LeakyRelu": lambda p, x: x.binary("lt", 0).select(x * number(0, 0.01), x),
+        "Clip": lambda p, x: x.max(number(0, -math.inf)).min(number(1, math.inf)),
+        "HardSigmoid": lambda p, x: (x * number(0, 0.2) + number(1, 0.5)).max(0).min(1),
+    }
+    if name in ("", "Identity"):
+        return y
+    if name not in bodies:
+        raise op.unsupported(f"activation {name!r}", f"use one of {', '.join(bodies)}")
+    return op.map([y], bodies[name])
+
+
+@rule("FusedConv", domain=MICROSOFT, like="Conv")
+def fused_conv(op: Operation) -> Tensor:
+    """Conv, then the sum with a fourth operand, then an activation."""
+    y = conv(op)
+    assert isinstance(y, Tensor)
+    if (other := op.optional(3)) is not None:
+        y = op.map([y, other], lambda p, v, w: v + w)
+    return activated(op, y, op.attribute("activation", ""), op.attribute("activation_params", []))
+
+
+@rule("FusedGemm", domain=MICROSOFT, like="Gemm")
+def fused_gemm(op: Operation) -> Tensor:
+    y = gemm(op)
+    assert isinstance(y, Tensor)
+    given = [n for n in ("activation_alpha", "activation_beta", "activation_gamma") if op.has(n)]
+    return activated(op, y, op.attribute("activation", ""), [op.attribute(n) for n in given])
+
+
+@rule("FusedMatMul", domain=MICROSOFT)
+def fused_matmul(op: Operation) -> Tensor:
+    """alpha * a @ b, each transposed first: transBatch moves axis 0 to the place before the last, trans swaps the last two."""
+    operands, alpha = [op.input(0), op.input(1)], op.attribute("alpha", 1.0)
+    for index, side in enumerate("AB"):
+        x = operands[index]
+        batch, plain = op.attribute(f"transBatch{side}", 0), op.attribute(f"trans{side}", 0)
+        rank = rank_of(x, f"input {index}")
+        if rank < 2:
+            continue
+        order = list(range(rank))
+        if batch:
+            order = [*order[1:-1], 0, order[-1]]
+        if plain:
+            order = [*order[:-2], order[-1], order[-2]]
+        operands[index] = op.transpose(x, order)
+    y = product(op, operands[0], operands[1])
+    return y if alpha == 1 else op.map([y], lambda p, v: v * alpha)
+
+
+def _gelu(x: Expr) -> Expr:
+    return x * 0.5 * ((x * math.sqrt(0.5)).unary("erf") + 1)
+
+
+def _fast_gelu(x: Expr) -> Expr:
+    return x * 0.5 * (((x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)).unary("tanh") + 1)
+
+
+@rule("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
+def gelus(op: Operation) -> Tensor:
+    """Exact (erf), or by tanh for FastGelu; of the sum with the bias when there is one."""
+    body = _fast_gelu if op.node.op_type == "FastGelu" else _gelu
+    if (bias := op.optional(1)) is not None:
+        return op.map([op.input(0), bias], lambda p, x, b: body(x + b))
+    return op.map([op.input(0)], lambda p, x: body(x))
+
+
+@rule("QuickGelu", domain=MICROSOFT)
+def quick_gelu(op: Operation) -> Tensor:
+    alpha = op.attribute("alpha", 1.702)
+    return op.map([op.input(0)], lambda p, x: x * (x * alpha).unary("sigmoid"))
+
+
+@rule("SkipLayerNormalization", domain=MICROSOFT)
+def skip_layer_norm(op: Operation) -> list[Tensor | None]:
+    """The norm of input + skip (+ bias); the fourth output is that sum."""
+    terms = [op.input(0), op.input(1), *([op.input(4)] if op.optional(4) is not None else [])]
+    return _skip_norm(op, terms, [op.input(2), *([op.input(3)] if op.optional(3) is not None else [])], False)
+
+
+@rule("SkipSimplifiedLayerNormalization", domain=MICROSOFT)
+def skip_rms_norm(op: Operation) -> list[Tensor | None]:
+    terms = [op.input(0), op.input(1), *([op.input(3)] if op.optional(3) is not None else [])]
+    return _skip_norm(op, terms, [op.input(2)], True)
+
+
+def _skip_norm(op: Operation, terms: list[Tensor], parameters: list[Tensor], rms: bool) -> list[Tensor | None]:
+    epsilon = op.attribute("epsilon", 1e-12)
+    x = op.map(terms, lambda p, v, w, *rest: v + w + rest[0] if rest else v + w)
+    if op.wants(1) or op.wants(2):
+        raise op.unsupported("mean and deviation as outputs", "remove them if nothing needs them")
+    y = op.emit("layer_norm", [x, *parameters], axis=-1, epsilon=epsilon, rms=rms)
+    return [y, None, None, x][: max(len(op.node.output), 1)]
+
+
+@rule("EmbedLayerNormalization", domain=MICROSOFT)
+def embed_layer_norm(op: Operation) -> list[Tensor | None]:
+    """Word, position and segment embeddings, summed and normalised; the second output counts the mask's ones."""
+    ids, segments, mask, positions = op.input(0), op.optional(1), op.optional(7), op.optional(8)
+    epsilon = op.attribute("epsilon", 1e-12)
+    op.ignore("mask_index_type")
+    words = op.emit("gather", [op.input(2), ids], kind="take", axis=0)
+    if positions is not None:
+        places = op.emit("gather", [op.input(3), positions], kind="take", axis=0)
+    else:
+        length = op.shape_of(ids, 1, 2)
+        first = [op.constant(np.zeros(1, np.int64)), length, op.constant(np.zeros(1, np.int64))]
+        places = op.emit("copy", [op.input(3), *first], kind="slice")
+    terms = [words, places]
+    if segments is not None:
+        terms.append(op.emit("gather", [op.input(4), segments], kind="take", axis=0))
+    x = op.map(terms, lambda p, v, w, *rest: v + w + rest[0] if rest else v + w)
+    y = op.emit("layer_norm", [x, op.input(5), op.input(6)], axis=-1, epsilon=epsilon)
+    outputs: list[Tensor | None] = [y, None, x]
+    if op.wants(1):
+        if mask is not None:
+            outputs[1] = op.reduce(mask, "sum", [1], keep_dims=False)
+        else:
+            rows = op.reduce(op.map([ids], lambda p, v: v * 0, "i32"), "sum", [1], keep_dims=False)
+            outputs[1] = rows
+    return outputs[: max(len(op.node.output), 1)]
+
+
+@rule("Attention", domain=MICROSOFT)
+def attention(op: Operation) -> Tensor:
+    """Self-attention with packed weights: softmax(q k^T * scale + mask) v. Masks: raw [b, total] or lengths [b]."""
+    x, w, bias, mask, added = op.input(0), op.input(1), op.optional(2), op.optional(3), op.optional(5)
+    if op.optional(4) is not None or op.optional(6) is not None or op.wants(1):
+        raise op.unsupported("past and present keys", "export the model without a cache")
+    if op.attribute("do_rotary", 0) or op.attribute("past_present_share_buffer", 0):
+        raise op.unsupported("rotary embeddings inside Attention", "export the model unfused")
+    op.ignore("rotary_embedding_dim")
+    qkv = op.emit("matmul", [x, w] if bias is None else [x, w, bias])
+    width = w.shape[1] if w.shape is not None and len(w.shape) == 2 else None
+    if not isinstance(width, int):
+        raise op.unknown("the width of the weight is not known")
+    return attended(op, qkv, list(op.attribute("qkv_hidden_sizes", [])) or [width // 3] * 3, mask, added)
+
+
+def attended(op: Operation, qkv: Tensor, sizes: list[int], mask: Tensor | None, added: Tensor | None) -> Tensor:
+    """Attention over q, k and v that lie beside each other: [batch, length, sum(sizes)] to [batch, length, sizes[2]]."""
+    return of_heads(op, op.emit_all("copy", [qkv], 3, kind="split", axis=-1, shape=sizes), sizes, mask, added)
+
+
+def of_heads(op: Operation, parts: list[Tensor], sizes: list[int], mask: Tensor | None, added: Tensor | None) -> Tensor:
+    """Attention of q [batch, length, sizes[0]] over k and v of [batch, total, ...]."""
+    heads, filler = op.attribute("num_heads", 1), op.attribute("mask_filter_value", -10000.0)
+    scale = op.attribute("scale", 0.0) or 1 / math.sqrt(sizes[0] // heads)
+    causal = op.attribute("unidirectional", 0)
+    q, k, v = (
+        op.transpose(op.reshape(t, [0, 0, heads, size // heads]), [0, 2, 1, 3])
+        for t, size in zip(parts, sizes, strict=True)
+    )
+    scores = op.map([op.emit("matmul", [q, k], transpose_b=True)], lambda p, s: s * scale)
+    if mask is not None:
+        rank = rank_of(mask, "the mask")
+        if rank == 1:  # lengths: what lies behind the end is masked
+            lengths = op.reshape(mask, [-1, 1, 1, 1])
+            scores = op.map(
+                [scores, lengths],
+                lambda p, s, n: p.iota(3, "i32").binary("lt", n.cast("i32")).select(s, s + filler),
+                "f32",
+            )
+        elif rank in (2, 3):
+            shown = op.unsqueeze(mask, [1, 2] if rank == 2 else [1])
+            scores = op.map([scores, shown], lambda p, s, m: s + (1 - m.cast("f32")) * filler, "f32")
+        else:
+            raise op.unsupported(f"a mask of rank {rank}", "give lengths [b], [b, total] or [b, length, total]")
+    if causal:
+        scores = op.map(
+            [scores], lambda p, s: p.iota(3, "i32").binary("le", p.iota(2, "i32")).select(s, s * 0 + filler), "f32"
+        )
+    if added is not None:
+        scores = op.map([scores, added], lambda p, s, b: s + b)
+    y = op.emit("matmul", [op.emit("softmax", [scores], axis=-1), v])
+    return op.reshape(op.transpose(y, [0, 2, 1, 3]), [0, 0, sizes[2]])
+
+
+@rule("MultiHeadAttention", domain=MICROSOFT)
+def multi_head_attention(op: Operation) -> Tensor:
+    """Attention whose projections are done: q, k and v of [batch, length, width], with one bias for all three."""
+    bias, mask, added = op.optional(3), op.optional(4), op.optional(5)
+    if any(op.optional(i) is not None for i in range(6, len(op.inputs))) or op.wants(1) or op.wants(2):
+        raise op.unsupported("past and present keys", "export the model without a cache")
+    parts = [op.input(0), op.optional(1), op.optional(2)]
+    sizes = [t.shape[2] if t is not None and t.shape is not None and len(t.shape) == 3 else None for t in parts]
+    widths = [d for d in sizes if isinstance(d, int)]
+    given = [t for t in parts if t is not None]
+    if len(given) != 3 or len(widths) != 3:
+        raise op.unsupported("packed or cached keys and values, or widths that are not known", "give q, k, v of rank 3")
+    if bias is not None:
+        biases = op.emit_all("copy", [bias], 3, kind="split", axis=0, shape=widths)
+        given = [op.map([t, b], lambda p, v, w: v + w) for t, b in zip(given, biases, strict=True)]
+    return of_heads(op, given, widths, mask, added)
+
+
+@rule("SimplifiedLayerNormalization", domain=MICROSOFT)
+def simplified_layer_norm(op: Operation) -> Tensor:
+    """Root-mean-square norm; ONNX Runtime writes it into the main domain."""
+    op.ignore("stash_type")
+    epsilon, axis = op.attribute("epsilon", 1e-5), op.attribute("axis", -1)
+    return op.emit("layer_norm", [op.input(0), op.input(1)], axis=axis, epsilon=epsilon, rms=True)
+
+
+@rule("QAttention", domain=MICROSOFT)
+def qattention(op: Operation) -> Tensor:
+    """Attention whose packed projection is a product of integers."""
+    from linnet.converters.onnx.rules.quantized_ops import scaled_product
+
+    x, w, bias, mask = op.input(0), op.input(1), op.input(2), op.optional(5)
+    if op.optional(8) is not None or op.wants(1):
+        raise op.unsupported("past and present keys", "export the model without a cache")
+    op.ignore("do_rotary", "past_present_share_buffer")
+    zeros = [op.optional(6), op.optional(7)]
+    qkv = scaled_product(op, x, w, [op.input(3), op.input(4)], zeros, bias)
+    width = w.shape[1] if w.shape is not None and len(w.shape) == 2 else None
+    if not isinstance(width, int):
+        raise op.unknown("the width of the weight is not known")
+    return attended(standing_in(op, []), qkv, [width // 3] * 3, mask, None)

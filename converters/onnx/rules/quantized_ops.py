@@ -1,0 +1,210 @@
+"""Rules of ops on integers with scales: QLinear* of ai.onnx and com.microsoft, and com.microsoft's integer products.
+They become dequantize -> op -> quantize, which `converters/onnx/quantized.py` turns into one op on the integers."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from linnet._ops import emit
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import Expr
+from linnet.converters.onnx.registry import MICROSOFT, find, rule
+from linnet.converters.onnx.rules.linear import integer_product
+from linnet.converters.onnx.rules.quantization import (
+    RANGES,
+    dequantize_linear,
+    dynamic_quantize_linear,
+    quantize_linear,
+)
+from linnet.graph import Tensor
+
+
+def _parameters(op: Operation, scale: Tensor, zero: Tensor | None) -> list[Tensor]:
+    """Scale and zero point as the runtime's ops want them: scalars when they are one per tensor."""
+    found = [scale] if zero is None else [scale, zero]
+    return [op.reshape(t, []) if t.static_shape == (1,) else t for t in found]
+
+
+def real(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int = 0) -> Tensor:
+    """x as f32. Constants stay a node, so that the rewrite sees the integers."""
+    if x.dtype not in (*RANGES, "i32"):
+        raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
+    operands: list[Tensor | None] = [x, *_parameters(op, scale, zero)]
+    attributes: dict[str, Any] = {"dtype": "f32"} if not operands[1] or not operands[1].rank else {"axis": axis}
+    return emit("dequantize", operands, {"dtype": "f32", **attributes}, 1, "", op.function, fold=False)[0]
+
+
+def integers(op: Operation, y: Tensor, scale: Tensor, zero: Tensor | None, dtype: str) -> Tensor:
+    """y as integers of one scale."""
+    return op.emit("quantize", [y, *_parameters(op, scale, zero)], dtype=zero.dtype if zero is not None else dtype)
+
+
+def standing_in(op: Operation, inputs: Sequence[Tensor | None]) -> Operation:
+    """The same node with other operands; attributes that are asked for count for both."""
+    other = copy.copy(op)
+    other.inputs = list(inputs)
+    return other
+
+
+def through(op: Operation, op_type: str, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tensor:
+    """The rule of a float op on the real numbers of x."""
+    function = find(op_type, op.opset)
+    assert function is not None
+    result = function(standing_in(op, [real(op, x, scale, zero)]))
+    assert isinstance(result, Tensor)
+    return result
+
+
+def constant(*tensors: Tensor | None) -> bool:
+    """Whether all that are given are constants."""
+    return all(t is None or t.data is not None for t in tensors)
+
+
+def quantized_dynamically(op: Operation, x: Tensor) -> list[Tensor]:
+    """x as u8 over its own range, its scale and its zero point."""
+    results = dynamic_quantize_linear(standing_in(op, [x]))
+    assert not isinstance(results, Tensor)
+    return [t for t in results if t is not None]
+
+
+rule("QuantizeLinear", domain=MICROSOFT, like="QuantizeLinear")(quantize_linear)
+rule("DequantizeLinear", domain=MICROSOFT, like="DequantizeLinear")(dequantize_linear)
+
+
+@rule("QLinearAdd", "QLinearMul", domain=MICROSOFT)
+def qlinear_binary(op: Operation) -> Tensor:
+    a, b = (real(op, op.input(i), op.input(i + 1), op.optional(i + 2)) for i in (0, 3))
+    adds = op.node.op_type == "QLinearAdd"
+    y = op.map([a, b], lambda p, v, w: v + w if adds else v * w)
+    return integers(op, y, op.input(6), op.optional(7), op.input(0).dtype)
+
+
+@rule("QLinearConcat", domain=MICROSOFT)
+def qlinear_concat(op: Operation) -> Tensor:
+    parts = [real(op, op.input(i), op.input(i + 1), op.optional(i + 2)) for i in range(2, len(op.inputs), 3)]
+    y = op.concat(parts, op.attribute("axis", 0))
+    return integers(op, y, op.input(0), op.optional(1), op.input(2).dtype)
+
+
+@rule("QLinearGlobalAveragePool", "QLinearAveragePool", domain=MICROSOFT, like="AveragePool")
+def qlinear_pool(op: Operation) -> Tensor:
+    if op.attribute("channels_last", 0):
+        raise op.unsupported("channels_last pooling", "export the model for channels first")
+    y = through(op, op.node.op_type.removeprefix("QLinear"), op.input(0), op.input(1), op.optional(2))
+    return integers(op, y, op.input(3), op.optional(4), op.input(0).dtype)
+
+
+@rule("QLinearSigmoid", domain=MICROSOFT, like="Sigmoid")
+@rule("QLinearLeakyRelu", domain=MICROSOFT, like="LeakyRelu")
+def qlinear_activation(op: Operation) -> Tensor:
+    y = through(op, op.node.op_type.removeprefix("QLinear"), op.input(0), op.input(1), op.optional(2))
+    return integers(op, y, op.input(3), op.optional(4), op.input(0).dtype)
+
+
+@rule("QLinearSoftmax", domain=MICROSOFT)
+def qlinear_softmax(op: Operation) -> Tensor:
+    x = real(op, op.input(0), op.input(1), op.optional(2))
+    axis = op.attribute("axis", -1)
+    if op.attribute("opset", 13) < 13 and axis not in (-1, rank_of(x, "input 0") - 1):
+        raise op.unsupported("QLinearSoftmax of opset 12 over several axes", "export the model with opset 13")
+    return integers(op, op.emit("softmax", [x], axis=axis), op.input(3), op.optional(4), op.input(0).dtype)
+
+
+@rule("QLinearWhere", domain=MICROSOFT)
+def qlinear_where(op: Operation) -> Tensor:
+    a, b = (real(op, op.input(i), op.input(i + 1), op.optional(i + 2)) for i in (1, 4))
+    y = op.map([op.input(0), a, b], lambda p, c, v, w: c.select(v, w), "f32")
+    return integers(op, y, op.input(7), op.optional(8), op.input(1).dtype)
+
+
+@rule("QGemm", domain=MICROSOFT)
+def qgemm(op: Operation) -> Tensor:
+    """alpha * a @ b + c, with c at scale alpha * a_scale * b_scale; f32 when no scale of the result is given."""
+    a_scale, b_scale, c, y_scale = op.input(1), op.input(4), op.optional(6), op.optional(7)
+    alpha = op.attribute("alpha", 1.0)
+    flags = {"transpose_a": bool(op.attribute("transA", 0)), "transpose_b": bool(op.attribute("transB", 0))}
+    a = real(op, op.input(0), a_scale, op.optional(2))
+    b = real(op, op.input(3), b_scale, op.optional(5), axis=0 if flags["transpose_b"] else 1)
+    bias: Tensor | None = None
+    if c is not None:
+        scale = op.map([op.reshape(a_scale, []), op.reshape(b_scale, [-1])], lambda p, v, w: v * w)
+        columns = op.input(3).static_shape
+        flat = c.static_shape is not None and len([d for d in c.static_shape if d != 1]) <= 1
+        if flat and columns is not None and constant(c):
+            bias = real(op, op.reshape(c, [-1]), scale, None)
+    y = op.emit("matmul", [a, b, bias] if bias is not None else [a, b], **flags)
+    if alpha != 1:  # c is at alpha times the scale of the product, as is the sum
+        y = op.map([y], lambda p, v: v * alpha)
+    if c is not None and bias is None:
+        y = op.map([y, c, scale], lambda p, v, w, s: v + w.cast("f32") * s * alpha)
+    if y_scale is None:
+        return y
+    return integers(op, y, y_scale, op.optional(8), op.input(0).dtype)
+
+
+def scaled_product(
+    op: Operation, a: Tensor, b: Tensor, scales: list[Tensor], zeros: list[Tensor | None], bias: Tensor | None
+) -> Tensor:
+    """The exact i32 product times both scales, plus a bias."""
+    y = integer_product(op, a, b, zeros[0], zeros[1])
+    a_scale = op.unsqueeze(scales[0], [-1]) if scales[0].rank == 1 and scales[0].static_shape != (1,) else scales[0]
+
+    def body(p: Any, v: Expr, s: Expr, t: Expr, *rest: Expr) -> Expr:
+        value = v.cast("f32") * (s * t)
+        return value + rest[0] if rest else value
+
+    operands = [y, a_scale, scales[1], *([bias] if bias is not None else [])]
+    return op.map(operands, body, "f32")
+
+
+@rule("MatMulIntegerToFloat", domain=MICROSOFT)
+def matmul_integer_to_float(op: Operation) -> Tensor:
+    zeros = [op.optional(4), op.optional(5)]
+    return scaled_product(op, op.input(0), op.input(1), [op.input(2), op.input(3)], zeros, op.optional(6))
+
+
+@rule("DynamicQuantizeMatMul", domain=MICROSOFT)
+def dynamic_quantize_matmul(op: Operation) -> Tensor:
+    x, scale, zero = quantized_dynamically(op, op.input(0))
+    return scaled_product(op, x, op.input(1), [scale, op.input(2)], [zero, op.optional(3)], op.optional(4))
+
+
+@rule("MatMulNBits", domain=MICROSOFT)
+def matmul_n_bits(op: Operation) -> Tensor:
+    """Weights of 2, 4 or 8 bits in blocks along k: unpacked here to one byte each, dequantized when planning."""
+    bits, block = op.attribute("bits", 4), op.attribute("block_size", 0)
+    k, n = op.attribute("K", 0), op.attribute("N", 0)
+    op.ignore("accuracy_level", "weight_prepacked")
+    if bits not in (2, 4, 8) or block <= 0:
+        raise op.unsupported(f"{bits} bits in blocks of {block}", "use 2, 4 or 8 bits")
+    if op.optional(4) is not None:
+        raise op.unsupported("g_idx (reordered columns)", "export the model without act_order")
+    blocks = math.ceil(k / block)
+
+    def unpacked(packed: np.ndarray[Any, Any], count: int) -> np.ndarray[Any, Any]:
+        rows = packed.reshape(n, -1).astype(np.uint8)
+        parts = [(rows >> np.uint8(shift)) & np.uint8((1 << bits) - 1) for shift in range(0, 8, bits)]
+        return np.stack(parts, -1).reshape(n, -1)[:, :count]
+
+    stored = unpacked(op.require_value(1, "the weight"), blocks * block)
+    scale = op.reshape(op.input(2), [n, blocks])
+    given = op.optional(3)
+    if given is not None and given.dtype != "u8":
+        raise op.unsupported("zero points that are no packed integers", "export them packed as u8")
+    if given is None:
+        zeros = np.full((n, blocks), 1 << (bits - 1), np.uint8)
+    else:
+        zeros = unpacked(op.require_value(3, "the zero points"), blocks)
+    operands: list[Tensor | None] = [op.constant(stored), op.cast(scale, "f32"), op.constant(zeros)]
+    attributes = {"dtype": "f32", "axis": 1, "block": block}
+    w = emit("dequantize", operands, attributes, 1, "", op.function, fold=False)[0]
+    if blocks * block != k:
+        w = op.slice(w, 1, 0, k)
+    x, bias = op.input(0), op.optional(5)
+    product = [op.cast(x, "f32"), w] if bias is None else [op.cast(x, "f32"), w, op.cast(bias, "f32")]
+    return op.cast(op.emit("matmul", product, transpose_b=True), x.dtype)
