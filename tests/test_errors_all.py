@@ -175,10 +175,15 @@ def arena_too_small(_: Path) -> None:
 
 
 THREAD_PROGRAM = """
-import resource, sys
+import resource
+import linnet
 from tests.capi import Chain, Failure
-from tests.graphs import bytes_of
-with Chain(bytes_of("conv_net")) as chain:
+graph = linnet.Graph()
+function = graph.function()
+x = function.placeholder("x", "f32", (1 << 21,))  # enough work for many threads
+function.outputs.append(linnet.pointwise([x], lambda a: a.max(0.0)))
+graph.signature("infer", function)
+with Chain(graph.to_bytes()) as chain:
     chain.make_plan(threads=256)
     used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20),) * 2)
