@@ -32,7 +32,8 @@ def from_tflite(
     """Converts a TFLite model (a path, or the file's bytes) into a graph with the signature "infer".
 
     Inputs and outputs are named by the file's signature, where it has one, else by their tensors; they keep their element
-    types and quantization. input_shapes: {input name: shape} in place of the shapes in the file. optimize: False keeps one
+    types and quantization. Dimensions that the file leaves open stay open where every rule can do without their size, and
+    have the size in the file otherwise. input_shapes: {input name: shape} in place of the shapes in the file. optimize: False keeps one
     runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`,
     whose `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
@@ -44,8 +45,16 @@ def from_tflite(
         except OSError as error:
             code = 201 if isinstance(error, FileNotFoundError) else 202
             raise FileError(f"cannot be read: {error.strerror}", tensor=name, code=code, hint="check the path") from None
-    importer = Importer(Model(model, name))
-    graph = importer.convert(input_shapes)
+    parsed = Model(model, name)
+    importer = Importer(parsed)
+    if importer.has_open_shapes(list(input_shapes or ())):
+        importer = Importer(parsed, open_shapes=True)
+        graph = importer.convert(input_shapes)
+        if importer.problems:  # some rules need sizes: those in the file are what TFLite's interpreter begins with
+            importer = Importer(parsed)
+            graph = importer.convert(input_shapes)
+    else:
+        graph = importer.convert(input_shapes)
     if importer.problems:
         raise ConversionError(importer.problems, name)
     graph.metadata["source"] = "tflite"

@@ -33,8 +33,8 @@ class Scope:
 class Importer:
     """One conversion: the graph being made and the problems found."""
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, open_shapes: bool = False) -> None:
+        self.model, self.open_shapes = model, open_shapes
         self.graph = Graph()
         self.problems: list[Problem] = []
         self.tainted: set[int] = set()  # ids of tensors that a failed operator, or one after it, should have made
@@ -52,6 +52,11 @@ class Importer:
                 self.entry(signature.subgraph, signature.key or f"signature_{signature.subgraph}", signature, {})
         return self.graph
 
+    def has_open_shapes(self, fixed: Sequence[str]) -> bool:
+        """Whether an input of the model has a dimension that the file leaves open (inputs named in `fixed` aside)."""
+        subgraph = self.model.subgraphs[0]
+        return not fixed and any(-1 in subgraph.tensors[i].signature for i in subgraph.inputs)
+
     def entry(self, number: int, key: str, names: SignatureSpec | None, shapes: dict[str, Sequence[int]]) -> None:
         """One entry point: a function with the subgraph's inputs and outputs."""
         subgraph = self.model.subgraphs[number]
@@ -66,7 +71,11 @@ class Importer:
             )
         for label, index in zip(labels, subgraph.inputs, strict=True):
             spec = subgraph.tensors[index]
-            shape = tuple(int(d) for d in shapes.get(label, spec.shape))
+            own: Sequence[int | None] = spec.shape
+            if self.open_shapes and len(spec.signature) == len(spec.shape):
+                own = [None if s < 0 else d for s, d in zip(spec.signature, spec.shape, strict=True)]
+            given_shape = shapes.get(label)
+            shape = tuple(own) if given_shape is None else tuple(int(d) for d in given_shape)
             if len(shape) != len(spec.shape):
                 raise UsageError(
                     f"the shape given for {label!r} has another rank", code=104, tensor=label,

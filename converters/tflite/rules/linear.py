@@ -50,7 +50,7 @@ def fully_connected(op: Operation) -> Tensor:
         x, w, bias, integer = product_operands(op, x, weights.data, weights.quantization, op.optional(2))
     attributes: dict[str, Any] = {"transpose_b": True}
     if integer:
-        attributes["requant"] = "tflite"
+        attributes["requant"] = "tflite_single"
         if w.quantization is not None and w.quantization.axis is None:
             x, w = one_scale(op, x, w)
     return finish(op, op.emit("matmul", [x, w, bias], product_quantization(op, integer), **attributes))
@@ -65,7 +65,7 @@ def batch_matmul(op: Operation) -> Tensor:
         return op.store(op.emit("matmul", [op.real(a), op.real(b)], **attributes))
     if integer:
         a, b = one_scale(op, a, b)
-        attributes["requant"] = "tflite"
+        attributes["requant"] = "tflite_single"
     elif b.quantization is not None:
         op.importer.hybrid.append(op.output().name)
         b = op.real(b)
