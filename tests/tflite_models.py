@@ -22,8 +22,8 @@ UNION = {
     "CONCATENATION": 10, "ADD": 11, "L2_NORMALIZATION": 12, "RESIZE_BILINEAR": 15, "RESHAPE": 17, "MUL": 21, "PAD": 22,
     "GATHER": 23, "TRANSPOSE": 26, "MEAN": 27, "SUM": 27, "REDUCE_MAX": 27, "SUB": 28, "DIV": 29, "SQUEEZE": 30,
     "STRIDED_SLICE": 32, "SPLIT": 35, "TRANSPOSE_CONV": 49, "PACK": 59, "UNPACK": 64, "RESIZE_NEAREST_NEIGHBOR": 74,
-    "LEAKY_RELU": 75, "IF": 92, "BATCH_MATMUL": 101, "CUMSUM": 104, "CALL_ONCE": 103, "VAR_HANDLE": 111, "GELU": 122,
-    "MIRROR_PAD": 77, "SPACE_TO_DEPTH": 19, "DEPTH_TO_SPACE": 94, "ONE_HOT": 58,
+    "LEAKY_RELU": 75, "IF": 92, "BATCH_MATMUL": 101, "CUMSUM": 102, "CALL_ONCE": 103, "VAR_HANDLE": 111, "GELU": 116,
+    "MIRROR_PAD": 77, "SPLIT_V": 79, "SPACE_TO_DEPTH": 19, "DEPTH_TO_SPACE": 94, "ONE_HOT": 58, "ARG_MAX": 40,
 }  # fmt: skip
 _FLAGS = {
     "i8": number_types.Int8Flags, "bool": number_types.BoolFlags, "i32": number_types.Int32Flags,
@@ -147,10 +147,14 @@ def build(*subgraphs: G) -> bytes:
         graphs.append(_table(b, {**fields, 3: ("offset", _offsets(b, operators))}))
     table = []
     for data in buffers:
-        b.StartVector(1, len(data), 16)
+        if not data:
+            table.append(_table(b, {}))
+            continue
+        b.StartVector(1, len(data), 16)  # TFLite reads numbers in place: 16 bytes of alignment
         b.head -= len(data)
         b.Bytes[b.head : b.head + len(data)] = data
-        table.append(_table(b, {0: ("offset", b.EndVector())} if data else {}))
+        place = b.EndVector()
+        table.append(_table(b, {0: ("offset", place)}))
     opcodes = [
         _table(b, {0: (number_types.Int8Flags, min(OPS.index(c), 127)), 2: (number_types.Int32Flags, 1),
                    3: (number_types.Int32Flags, OPS.index(c))})

@@ -189,8 +189,7 @@ class Operation:
 
     def activate(self, y: Tensor, name: str | None = None, index: int = 0) -> Tensor:
         """The fused activation: a clamp of numbers, or of integers by the output's quantization."""
-        number = self.option("activation") if name is None else ACTIVATIONS.index(name)
-        kind = ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "?"
+        kind = name or self.activation()
         if kind == "none":
             return y
         bounds: tuple[float, float | None] | None
@@ -211,6 +210,11 @@ class Operation:
         if most_number is None:
             return self.map([y], lambda v: v.max(least_number))
         return self.map([y], lambda v: v.max(least_number).min(most_number))
+
+    def activation(self) -> str:
+        """Name of the fused activation."""
+        number = self.option("activation")
+        return ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "?"
 
     def limits(self, kind: str, index: int = 0) -> tuple[int, int]:
         """Stored values between which a fused activation leaves an integer output (CalculateActivationRangeQuantized)."""

@@ -49,21 +49,15 @@ def add(op: Operation) -> Tensor:
     ma, mb = quantize_multiplier(float(sa) / twice), quantize_multiplier(float(sb) / twice)
     my = quantize_multiplier(twice / ((1 << left) * float(sy)))
     sign = -1 if op.spec.op == "SUB" else 1
-    low, high = op.limits(activation_of(op))
+    low, high = op.limits(op.activation())
 
     def body(x: Expr, y: Expr) -> Expr:
         first = ((x - za) * (1 << left)).fixed_multiply(ma[0], -ma[1])
-        second = ((y - zb) * (1 << left)).fixed_multiply(sign * mb[0], -mb[1])
+        # TFLite negates the multiplier of what is subtracted; the product is the same
+        second = ((y - zb) * (sign * (1 << left))).fixed_multiply(mb[0], -mb[1])
         return ((first + second).fixed_multiply(my[0], -my[1]) + zy).max(low).min(high)
 
     return op.quantized(op.map([a, b], body, spec.dtype), spec)
-
-
-def activation_of(op: Operation) -> str:
-    from linnet.converters.tflite.schema import ACTIVATIONS
-
-    number = op.option("activation")
-    return ACTIVATIONS[number] if 0 <= number < len(ACTIVATIONS) else "?"
 
 
 @rule("MUL")
@@ -76,7 +70,7 @@ def mul(op: Operation) -> Tensor:
         return _float(op, a, b, activation=True)
     (sa, za), (sb, zb), (sy, zy) = (per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization))
     fixed, shift = quantize_multiplier(float(np.float32(np.float32(sa * sb) / sy)))  # TFLite multiplies scales in floats
-    low, high = op.limits(activation_of(op))
+    low, high = op.limits(op.activation())
 
     def body(x: Expr, y: Expr) -> Expr:
         return (((x - za) * (y - zb)).fixed_multiply(fixed, -shift) + zy).max(low).min(high)

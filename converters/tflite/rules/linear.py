@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from linnet.converters.tflite.fixed_point import quantize_multiplier
 from linnet.converters.tflite.operation import Operation, per_tensor
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.rules.convolution import finish, product_operands, product_quantization
 from linnet.graph import Quantization, Tensor
+from linnet.mapping import Expr
 
 
 def one_scale(op: Operation, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
@@ -53,7 +55,34 @@ def fully_connected(op: Operation) -> Tensor:
         attributes["requant"] = "tflite_single"
         if w.quantization is not None and w.quantization.axis is None:
             x, w = one_scale(op, x, w)
+    if integer and x.dtype == "i16" and (exact := _wide(op, x, w, bias)) is not None:
+        return exact
     return finish(op, op.emit("matmul", [x, w, bias], product_quantization(op, integer), **attributes))
+
+
+def _wide(op: Operation, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
+    """16-bit activations: the reference kernel multiplies the 64-bit sum by the whole Q31 multiplier, where convolutions cut
+    it to 16 bits. None where the product of the largest possible sum would not fit 64 bits."""
+    spec = op.output()
+    if w.data is None or (bias is not None and bias.data is None) or spec.quantization is None:
+        return None
+    assert x.quantization is not None and w.quantization is not None
+    (sx, _), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
+    most = 32768 * int(np.abs(w.data.astype(np.int64)).sum(1).max()) + (
+        0 if bias is None or bias.data is None else int(np.abs(bias.data).max())
+    )
+    pairs = [quantize_multiplier(float(sx) * float(s) / float(sy)) for s in w.quantization.scale.reshape(-1)]
+    if most >= 1 << 31 or any(not -31 <= shift <= 30 for _, shift in pairs):
+        return None
+    fixed, total = (op.constant(np.array(v, np.int64)) for v in ([f for f, _ in pairs], [31 - s for _, s in pairs]))
+    low, high = op.limits(op.activation())
+    sums = op.emit("matmul", [x, w, bias], transpose_b=True, output_dtype="i64")
+
+    def body(v: Expr, f: Expr, t: Expr) -> Expr:
+        half = v.lift(1).binary("shift_left", t - 1)
+        return ((v * f + half).binary("shift_right", t) + zy).max(low).min(high)
+
+    return op.quantized(op.map([sums, fixed, total], body, spec.dtype), spec)
 
 
 @rule("BATCH_MATMUL")

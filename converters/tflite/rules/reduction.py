@@ -34,19 +34,25 @@ def reduce(op: Operation) -> Tensor:
         y.quantization = x.quantization
         return op.as_declared(y)
     spec = op.output()
-    if kind == "mean" and spec.quantization is not None and x.static_shape is not None:
-        return _mean(op, x, x.static_shape, axes)
+    if kind in ("mean", "sum") and spec.quantization is not None and x.static_shape is not None:
+        return _mean(op, x, x.static_shape, axes, kind)
     return op.store(reduced(op, op.real(x), kind, axes))
 
 
-def _mean(op: Operation, x: Tensor, shape: tuple[int, ...], axes: list[int]) -> Tensor:
+def _divided(fixed: int, shift: int, count: int) -> tuple[int, int]:
+    """The multiplier with the division by the count in it."""
+    extra = min(count.bit_length() - 1, 32, 31 + shift)
+    return (fixed << extra) // count, shift - extra
+
+
+def _mean(op: Operation, x: Tensor, shape: tuple[int, ...], axes: list[int], kind: str) -> Tensor:
     spec = op.output()
     assert x.quantization is not None and spec.quantization is not None
     (sx, zx), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
     count = int(np.prod([shape[a] for a in axes])) if axes else 1
     fixed, shift = quantize_multiplier(float(sx) / float(sy))
-    extra = min(min(count.bit_length() - 1, 32), 31 + shift)  # the division by the count, in the multiplier
-    fixed, shift = (fixed << extra) // count, shift - extra
+    if kind == "mean":
+        fixed, shift = _divided(fixed, shift, count)
     low, high = RANGES[spec.dtype]
     total = reduced(op, op.map([x], lambda v: v, "i32"), "sum", axes)
 
