@@ -78,7 +78,9 @@ def test_variables_keep_state_between_runs_and_start_as_call_once_says() -> None
 def test_both_branches_of_if_become_functions() -> None:
     main = G([T("c", "bool", []), T("x", "f32", [3]), T("y", "f32", [3])],
              [O("IF", ["c", "x"], ["y"], {"then_subgraph": 1, "else_subgraph": 2})], ["c", "x"], ["y"])  # fmt: skip
-    branches = [G([T("a", "f32", [3]), T("b", "f32", [3])], [O(op, ["a"], ["b"])], ["a"], ["b"]) for op in ("EXP", "NEG")]
+    branches = [
+        G([T("a", "f32", [3]), T("b", "f32", [3])], [O(op, ["a"], ["b"])], ["a"], ["b"]) for op in ("EXP", "NEG")
+    ]
     session = linnet.Session(linnet.from_tflite(build(main, *branches)))
     x = np.float32([0.5, -1, 2])
     np.testing.assert_allclose(session.run({"c": np.array(True), "x": x})["y"], np.exp(x), rtol=1e-6)

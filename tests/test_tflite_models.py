@@ -30,7 +30,7 @@ PACKAGES = {
 }
 
 
-def interpreter(path: Path, shape: Sequence[int] | None = None, every: bool = False):  # noqa: ANN201
+def interpreter(path: Path, shape: Sequence[int] | None = None, every: bool = False):
     """LiteRT with its reference kernels."""
     made = litert.Interpreter(
         model_path=str(path), num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
@@ -42,7 +42,7 @@ def interpreter(path: Path, shape: Sequence[int] | None = None, every: bool = Fa
     return made
 
 
-def feeds(made, seed: int = 5) -> list[np.ndarray]:  # noqa: ANN001
+def feeds(made, seed: int = 5) -> list[np.ndarray]:
     rng = np.random.default_rng(seed)
     values = []
     for detail in made.get_input_details():
@@ -79,7 +79,9 @@ def compare(path: Path, shape: Sequence[int] | None = None, steps: int = 1) -> N
 def tiny(name: str) -> Path:
     path = SHARED / f"mlperftiny_{name}.tflite"
     if not path.is_file():
-        pytest.skip(f"{path.name} is not in the shared folder of models beside the repository, and may not be committed")
+        pytest.skip(
+            f"{path.name} is not in the shared folder of models beside the repository, and may not be committed"
+        )
     return path
 
 

@@ -105,7 +105,7 @@ for d in ("f32", "i8", "u8", "i16"):
         scale, zero = (1 / 256, -128) if op == "LOGISTIC" else (1 / 128, 0)
         if d == "i16":
             scale = 200 / 32768
-        off = 1 if d in ("i16", "i8", "u8") else 0
+        off = 1 if d in ("i8", "u8") else 0
         case(f"{op} {d}", op, [q("x", d, [4, 64], 0.05, 4), q("y", d, [4, 64], scale, zero)], off=off)
     for op in ("RELU", "RELU6"):
         case(f"{op} {d}", op, [q("x", d, [4, 64], 0.05, 4), q("y", d, [4, 64], 0.03, -100)])
@@ -141,8 +141,18 @@ for d in ("f32", "i8", "u8", "i16"):
     case(f"CONCATENATION {d}", "CONCATENATION", [x, q("z", d, [2, 9, 11, 2], 0.05, 4), q("y", d, [2, 9, 11, 6], 0.05, 4)],
          axis=3, activation="none")  # fmt: skip
     if d != "i16":
-        case(f"SPACE_TO_DEPTH {d}", "SPACE_TO_DEPTH", [q("x", d, [1, 4, 6, 3], 0.05), q("y", d, [1, 2, 3, 12], 0.05)], block=2)
-        case(f"DEPTH_TO_SPACE {d}", "DEPTH_TO_SPACE", [q("x", d, [1, 2, 3, 12], 0.05), q("y", d, [1, 4, 6, 3], 0.05)], block=2)
+        case(
+            f"SPACE_TO_DEPTH {d}",
+            "SPACE_TO_DEPTH",
+            [q("x", d, [1, 4, 6, 3], 0.05), q("y", d, [1, 2, 3, 12], 0.05)],
+            block=2,
+        )
+        case(
+            f"DEPTH_TO_SPACE {d}",
+            "DEPTH_TO_SPACE",
+            [q("x", d, [1, 2, 3, 12], 0.05), q("y", d, [1, 4, 6, 3], 0.05)],
+            block=2,
+        )
         case(f"GATHER {d}", "GATHER", [x, c("i", [[1, 0], [3, 3]]), q("y", d, [2, 9, 11, 2, 2], 0.05, 4)], axis=3)
         case(f"SPLIT {d}", "SPLIT", [c("axis", 3), x, q("y", d, [2, 9, 11, 2], 0.05, 4), q("z", d, [2, 9, 11, 2], 0.05, 4)],
              outputs=["y", "z"], count=2)  # fmt: skip
@@ -167,7 +177,9 @@ for op in ("FLOOR_DIV", "FLOOR_MOD"):
 case("ARG_MAX i8", "ARG_MAX", [q("x", "i8", [6, 30], 0.1), c("axis", 1), T("y", "i32", [6])], output_type=2)
 case("CUMSUM", "CUMSUM", [T("x", "f32", [6, 5]), c("axis", 0), T("y", "f32", [6, 5])], exclusive=True, reverse=True)
 case("PACK", "PACK", [T("a", "f32", [3, 4]), T("b", "f32", [3, 4]), T("y", "f32", [3, 2, 4])], axis=1, count=2)
-case("SELECT_V2", "SELECT_V2", [T("m", "bool", [4, 1]), T("a", "f32", [4, 3]), T("b", "f32", [3]), T("y", "f32", [4, 3])])
+case(
+    "SELECT_V2", "SELECT_V2", [T("m", "bool", [4, 1]), T("a", "f32", [4, 3]), T("b", "f32", [3]), T("y", "f32", [4, 3])]
+)
 for exact in (True, False):
     case(f"GELU {exact}", "GELU", [T("x", "f32", [40]), T("y", "f32", [40])], approximate=not exact)
 case("BATCH_TO_SPACE_ND", "BATCH_TO_SPACE_ND", [T("x", "f32", [8, 2, 3, 2]), c("b", [2, 2]), c("c", [[0, 1], [1, 0]]),
@@ -195,8 +207,20 @@ for d in ("f32", "i8", "u8", "i16"):
     for padding, act, step, dilation in ((0, "relu6", 2, 1), (1, "none", 1, 2), (0, "relu", 1, 1)):
         h, w_ = ((9 + step - 1) // step, (11 + step - 1) // step) if padding == 0 else (5, 7)
         w, bias = weights(d, [6, 3, 3, 4], 0, 6)
-        common = {"padding": padding, "stride_w": step, "stride_h": step, "dilation_w": dilation, "dilation_h": dilation}
-        case(f"CONV_2D {d} {padding} {act}", "CONV_2D", [x, w, bias, q("y", d, [2, h, w_, 6], 0.09, -8)], activation=act, **common)
+        common = {
+            "padding": padding,
+            "stride_w": step,
+            "stride_h": step,
+            "dilation_w": dilation,
+            "dilation_h": dilation,
+        }
+        case(
+            f"CONV_2D {d} {padding} {act}",
+            "CONV_2D",
+            [x, w, bias, q("y", d, [2, h, w_, 6], 0.09, -8)],
+            activation=act,
+            **common,
+        )
         w, bias = weights(d, [1, 3, 3, 8], 3, 8)
         case(f"DEPTHWISE_CONV_2D {d} {padding} {act}", "DEPTHWISE_CONV_2D", [x, w, bias, q("y", d, [2, h, w_, 8], 0.05, -8)],
              multiplier=2, activation=act, **common)  # fmt: skip

@@ -124,7 +124,10 @@ def build(*subgraphs: G) -> bytes:
             if t.scale is not None:
                 scale = np.atleast_1d(np.asarray(t.scale, np.float32))
                 zero = np.broadcast_to(np.asarray(t.zero, np.int64), scale.shape)
-                quantization = {2: ("offset", _numbers(b, scale, np.float32)), 3: ("offset", _numbers(b, zero, np.int64))}
+                quantization = {
+                    2: ("offset", _numbers(b, scale, np.float32)),
+                    3: ("offset", _numbers(b, zero, np.int64)),
+                }
                 fields[4] = ("offset", _table(b, {**quantization, 6: (number_types.Int32Flags, t.axis)}))
             if t.variable:
                 fields[5] = (number_types.BoolFlags, True)

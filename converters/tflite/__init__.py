@@ -33,8 +33,8 @@ def from_tflite(
 
     Inputs and outputs are named by the file's signature, where it has one, else by their tensors; they keep their element
     types and quantization. Dimensions that the file leaves open stay open where every rule can do without their size, and
-    have the size in the file otherwise. input_shapes: {input name: shape} in place of the shapes in the file. optimize: False keeps one
-    runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`,
+    have the size in the file otherwise. input_shapes: {input name: shape} in place of the shapes in the file. optimize:
+    False keeps one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`,
     whose `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
     name = ""
@@ -44,7 +44,9 @@ def from_tflite(
             model = Path(model).read_bytes()
         except OSError as error:
             code = 201 if isinstance(error, FileNotFoundError) else 202
-            raise FileError(f"cannot be read: {error.strerror}", tensor=name, code=code, hint="check the path") from None
+            raise FileError(
+                f"cannot be read: {error.strerror}", tensor=name, code=code, hint="check the path"
+            ) from None
     parsed = Model(model, name)
     importer = Importer(parsed)
     if importer.has_open_shapes(list(input_shapes or ())):

@@ -30,22 +30,19 @@ def doubling_high_multiply(a: Any, b: int, bits: int = 32) -> Integers:
     half = 1 << (bits - 2)
     nudged = product + np.where(product >= 0, half, 1 - half)
     quotient = np.where(nudged >= 0, nudged >> (bits - 1), -((-nudged) >> (bits - 1)))
-    return np.minimum(quotient, (1 << (bits - 1)) - 1)
+    result: Integers = np.minimum(quotient, (1 << (bits - 1)) - 1)
+    return result
 
 
 def rounding_shift(x: Any, exponent: int) -> Integers:
     """gemmlowp's RoundingDivideByPOT: half away from zero."""
     x = np.asarray(x, np.int64)
     mask = (1 << exponent) - 1
-    return (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
-
-
-def multiply(x: Any, fixed: int, shift: int) -> Integers:
-    """MultiplyByQuantizedMultiplier, double rounding."""
-    left, right = max(shift, 0), max(-shift, 0)
-    return rounding_shift(doubling_high_multiply(np.asarray(x, np.int64) << left, fixed), right)
+    result: Integers = (x >> exponent) + ((x & mask) > (mask >> 1) + (x < 0))
+    return result
 
 
 def round_away(x: Any) -> npt.NDArray[Any]:
     """Nearest integer, half away from zero, as C's round."""
-    return np.trunc(x) + np.where(np.abs(x - np.trunc(x)) >= 0.5, np.sign(x), 0)
+    result: npt.NDArray[Any] = np.trunc(x) + np.where(np.abs(x - np.trunc(x)) >= 0.5, np.sign(x), 0)
+    return result

@@ -3,15 +3,19 @@ An operator that fails gives placeholders with the declared dtype and shape, so 
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from linnet.converters.tflite import rules
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Problem, Unsupported
 from linnet.converters.tflite.registry import RULES
-from linnet.converters.tflite.schema import Model, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec
+from linnet.converters.tflite.schema import MAX_BYTES, Model, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Function, Graph, Tensor, Variable, numpy_dtype
 
@@ -39,7 +43,7 @@ class Importer:
         self.problems: list[Problem] = []
         self.tainted: set[int] = set()  # ids of tensors that a failed operator, or one after it, should have made
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
-        self.initial: dict[str, np.ndarray] = {}  # variables: values that CALL_ONCE assigns
+        self.initial: dict[str, npt.NDArray[Any]] = {}  # variables: values that CALL_ONCE assigns
         self.hybrid: list[str] = []  # operators whose weights are integers while they compute in floats
         rules.load()
 
@@ -82,18 +86,29 @@ class Importer:
                     expected=str(list(spec.shape)), got=str(list(shape)),
                 )  # fmt: skip
             if not spec.dtype or spec.dtype in ("i4", "u4"):
-                self.problem("graph", label, f"the input is of type {spec.type_name}", "linnet has no such element type")
+                self.problem(
+                    "graph", label, f"the input is of type {spec.type_name}", "linnet has no such element type"
+                )
             tensor = function.placeholder(label, spec.dtype if spec.dtype not in ("", "i4", "u4") else "f32", shape)
             tensor.quantization = spec.quantization
             scope.values[index] = tensor
         self.run(scope)
-        outputs = []
-        for index in subgraph.outputs:
-            outputs.append(self.own_output(scope, self.resolve(scope, index), outputs))
-        function.outputs = outputs
+        function.outputs = self.outputs_of(scope)
         wanted = [names.outputs.get(i, "") if names else "" for i in subgraph.outputs]
         results = distinct([w or subgraph.tensors[i].name for w, i in zip(wanted, subgraph.outputs, strict=True)])
         self.graph.signature(key, function, labels, results)
+
+    def outputs_of(self, scope: Scope) -> list[Tensor]:
+        """The subgraph's outputs; one that cannot be had is a problem."""
+        outputs: list[Tensor] = []
+        for index in scope.subgraph.outputs:
+            spec = scope.subgraph.tensors[index]
+            try:
+                outputs.append(self.own_output(scope, self.resolve(scope, index), outputs))
+            except Unsupported as error:
+                self.problem("graph", spec.name, error.reason, error.hint)
+                outputs.append(self.placeholder(scope, spec))
+        return outputs
 
     def own_output(self, scope: Scope, tensor: Tensor, taken: Sequence[Tensor]) -> Tensor:
         """The tensor, or a copy of it where it is an input, a constant, a variable, or an output already."""
@@ -103,7 +118,9 @@ class Importer:
             q = tensor.quantization
             if tensor.data is not None:
                 return tensor
-            return emit("copy", [tensor], {"kind": "identity"}, function=scope.function, quantization=[q] if q else ())[0]
+            return emit("copy", [tensor], {"kind": "identity"}, function=scope.function, quantization=[q] if q else ())[
+                0
+            ]
         return tensor
 
     # -- problems
@@ -130,7 +147,8 @@ class Importer:
             raise Unsupported(f"{spec.name!r} is a resource", "only variables are supported")
         else:
             raise Unsupported(
-                f"reads {spec.name!r}, which no input, constant or operator gives", "the model is damaged: export it again"
+                f"reads {spec.name!r}, which no input, constant or operator gives",
+                "the model is damaged: export it again",
             )
         scope.values[index] = made
         return made
@@ -139,6 +157,7 @@ class Importer:
         """A variable tensor (of SVDF and recurrent ops): starts as the real value 0."""
         name = f"{scope.number}/{spec.name}"
         if name not in self.graph.variables:
+            check_size(spec.shape)
             zero = 0 if spec.quantization is None else int(spec.quantization.zero.reshape(-1)[0])
             self.graph.variable(name, np.full(spec.shape, zero, numpy_dtype(spec.dtype)))
             self.graph.variables[name].quantization = spec.quantization
@@ -155,6 +174,7 @@ class Importer:
         if name not in self.graph.variables:
             value = self.initial.get(name)
             if value is None:
+                check_size(shape)
                 value = np.zeros(shape, numpy_dtype(dtype))
             if tuple(value.shape) != tuple(shape) or value.dtype != numpy_dtype(dtype):
                 raise Unsupported(
@@ -175,7 +195,9 @@ class Importer:
 
     def subgraph(self, number: int) -> SubgraphSpec:
         if not 0 <= number < len(self.model.subgraphs):
-            raise Unsupported(f"subgraph {number} of {len(self.model.subgraphs)}", "the model is damaged: export it again")
+            raise Unsupported(
+                f"subgraph {number} of {len(self.model.subgraphs)}", "the model is damaged: export it again"
+            )
         return self.model.subgraphs[number]
 
     def branch(self, outer: Scope, number: int, operands: Sequence[Tensor], name: str) -> Function:
@@ -194,10 +216,7 @@ class Importer:
             made.quantization = operand.quantization
             scope.values[index] = made
         self.run(scope)
-        outputs: list[Tensor] = []
-        for index in subgraph.outputs:
-            outputs.append(self.own_output(scope, self.resolve(scope, index), outputs))
-        function.outputs = outputs
+        function.outputs = self.outputs_of(scope)
         return function
 
     # -- operators
@@ -234,7 +253,7 @@ class Importer:
         except GraphError as error:
             if not tainted:
                 self.problem(spec.op, label, str(error), "check the operator's operands and options")
-        except (TypeError, ValueError, IndexError, KeyError, AssertionError, OverflowError, ArithmeticError) as error:
+        except (TypeError, ValueError, IndexError, KeyError, AssertionError, ArithmeticError, struct.error) as error:
             # The rules read options and constants of a file that nobody checked; what they stumble over is its fault.
             if not tainted:
                 reason = f"its operands or options are malformed ({type(error).__name__}: {error})"
@@ -262,6 +281,12 @@ class Importer:
         self.tainted.add(id(tensor))
         self.keep.append(tensor)
         return tensor
+
+
+def check_size(shape: Sequence[int]) -> None:
+    """Refuses a tensor that only a damaged file would ask for."""
+    if any(d < 0 for d in shape) or math.prod(shape) * 8 > MAX_BYTES:
+        raise Unsupported(f"a tensor of shape {list(shape)}", "the model is damaged: export it again")
 
 
 def distinct(names: Sequence[str]) -> list[str]:

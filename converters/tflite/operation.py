@@ -23,7 +23,12 @@ class Operation:
     """What a rule sees of an operator."""
 
     def __init__(
-        self, importer: Importer, scope: Scope, spec: OperatorSpec, inputs: Sequence[Tensor | None], outputs: list[TensorSpec]
+        self,
+        importer: Importer,
+        scope: Scope,
+        spec: OperatorSpec,
+        inputs: Sequence[Tensor | None],
+        outputs: list[TensorSpec],
     ) -> None:
         self.importer, self.scope, self.spec, self.outputs = importer, scope, spec, outputs
         self.function: Function = scope.function
@@ -50,7 +55,9 @@ class Operation:
         """The value of an operand that must be constant."""
         value = self.input(index).data
         if value is None:
-            raise Unsupported(f"{what} (input {index}) is not a constant", "fix the input shapes, or export it as a constant")
+            raise Unsupported(
+                f"{what} (input {index}) is not a constant", "fix the input shapes, or export it as a constant"
+            )
         return value
 
     def rank(self, index: int = 0) -> int:
@@ -73,6 +80,12 @@ class Operation:
         if index >= len(self.outputs):
             raise Unsupported(f"output {index} is missing", "the model is damaged: export it again")
         return self.outputs[index]
+
+    def limit(self, count: int) -> int:
+        """A count of elements that a rule is about to make, which only a damaged file makes large."""
+        if not 0 <= count <= 1 << 24:
+            raise Unsupported(f"it would make {count} elements while converting", "check the model")
+        return count
 
     def unsupported(self, reason: str, hint: str = "") -> Unsupported:
         return Unsupported(reason, hint)
@@ -144,7 +157,7 @@ class Operation:
             axis = tensor.quantization.axis
             if tensor.data is not None:
                 return self.constant(dequantized(tensor.data, tensor.quantization))
-            return self.emit("dequantize", [tensor], **({} if axis is None else {"axis": axis}))
+            return self.emit("dequantize", [tensor], None, axis=1 if axis is None else axis)
         return tensor if tensor.dtype in ("f32", "f64") else self.cast(tensor, "f32")
 
     def store(self, value: Tensor, index: int = 0) -> Tensor:

@@ -18,26 +18,33 @@ from linnet.errors import FileError
 from linnet.graph import Quantization
 
 MAX_TABLES = 1 << 20  # entries of a vector of tables: far above any real model
-MAX_BYTES = 1 << 31  # of one tensor
+MAX_BYTES = 1 << 30  # of a tensor that is made while converting
 
-OPS = (
-    "ADD AVERAGE_POOL_2D CONCATENATION CONV_2D DEPTHWISE_CONV_2D DEPTH_TO_SPACE DEQUANTIZE EMBEDDING_LOOKUP FLOOR "
-    "FULLY_CONNECTED HASHTABLE_LOOKUP L2_NORMALIZATION L2_POOL_2D LOCAL_RESPONSE_NORMALIZATION LOGISTIC LSH_PROJECTION "
-    "LSTM MAX_POOL_2D MUL RELU RELU_N1_TO_1 RELU6 RESHAPE RESIZE_BILINEAR RNN SOFTMAX SPACE_TO_DEPTH SVDF TANH "
-    "CONCAT_EMBEDDINGS SKIP_GRAM CALL CUSTOM EMBEDDING_LOOKUP_SPARSE PAD UNIDIRECTIONAL_SEQUENCE_RNN GATHER "
-    "BATCH_TO_SPACE_ND SPACE_TO_BATCH_ND TRANSPOSE MEAN SUB DIV SQUEEZE UNIDIRECTIONAL_SEQUENCE_LSTM STRIDED_SLICE "
-    "BIDIRECTIONAL_SEQUENCE_RNN EXP TOPK_V2 SPLIT LOG_SOFTMAX DELEGATE BIDIRECTIONAL_SEQUENCE_LSTM CAST PRELU MAXIMUM "
-    "ARG_MAX MINIMUM LESS NEG PADV2 GREATER GREATER_EQUAL LESS_EQUAL SELECT SLICE SIN TRANSPOSE_CONV SPARSE_TO_DENSE TILE "
-    "EXPAND_DIMS EQUAL NOT_EQUAL LOG SUM SQRT RSQRT SHAPE POW ARG_MIN FAKE_QUANT REDUCE_PROD REDUCE_MAX PACK LOGICAL_OR "
-    "ONE_HOT LOGICAL_AND LOGICAL_NOT UNPACK REDUCE_MIN FLOOR_DIV REDUCE_ANY SQUARE ZEROS_LIKE FILL FLOOR_MOD RANGE "
-    "RESIZE_NEAREST_NEIGHBOR LEAKY_RELU SQUARED_DIFFERENCE MIRROR_PAD ABS SPLIT_V UNIQUE CEIL REVERSE_V2 ADD_N GATHER_ND "
-    "COS WHERE RANK ELU REVERSE_SEQUENCE MATRIX_DIAG QUANTIZE MATRIX_SET_DIAG ROUND HARD_SWISH IF WHILE "
-    "NON_MAX_SUPPRESSION_V4 NON_MAX_SUPPRESSION_V5 SCATTER_ND SELECT_V2 DENSIFY SEGMENT_SUM BATCH_MATMUL PLACEHOLDER CUMSUM "
-    "CALL_ONCE BROADCAST_TO RFFT2D CONV_3D IMAG REAL COMPLEX_ABS HASHTABLE HASHTABLE_FIND HASHTABLE_IMPORT HASHTABLE_SIZE "
-    "REDUCE_ALL CONV_3D_TRANSPOSE VAR_HANDLE READ_VARIABLE ASSIGN_VARIABLE BROADCAST_ARGS RANDOM_STANDARD_NORMAL BUCKETIZE "
-    "RANDOM_UNIFORM MULTINOMIAL GELU DYNAMIC_UPDATE_SLICE RELU_0_TO_1 UNSORTED_SEGMENT_PROD UNSORTED_SEGMENT_MAX "
-    "UNSORTED_SEGMENT_SUM ATAN2 UNSORTED_SEGMENT_MIN SIGN BITCAST BITWISE_XOR RIGHT_SHIFT"
-).split()  # the number of an op is its place
+# The number of an op is its place.
+OPS = [
+    "ADD", "AVERAGE_POOL_2D", "CONCATENATION", "CONV_2D", "DEPTHWISE_CONV_2D", "DEPTH_TO_SPACE", "DEQUANTIZE",
+    "EMBEDDING_LOOKUP", "FLOOR", "FULLY_CONNECTED", "HASHTABLE_LOOKUP", "L2_NORMALIZATION", "L2_POOL_2D",
+    "LOCAL_RESPONSE_NORMALIZATION", "LOGISTIC", "LSH_PROJECTION", "LSTM", "MAX_POOL_2D", "MUL", "RELU",
+    "RELU_N1_TO_1", "RELU6", "RESHAPE", "RESIZE_BILINEAR", "RNN", "SOFTMAX", "SPACE_TO_DEPTH", "SVDF", "TANH",
+    "CONCAT_EMBEDDINGS", "SKIP_GRAM", "CALL", "CUSTOM", "EMBEDDING_LOOKUP_SPARSE", "PAD",
+    "UNIDIRECTIONAL_SEQUENCE_RNN", "GATHER", "BATCH_TO_SPACE_ND", "SPACE_TO_BATCH_ND", "TRANSPOSE", "MEAN", "SUB",
+    "DIV", "SQUEEZE", "UNIDIRECTIONAL_SEQUENCE_LSTM", "STRIDED_SLICE", "BIDIRECTIONAL_SEQUENCE_RNN", "EXP",
+    "TOPK_V2", "SPLIT", "LOG_SOFTMAX", "DELEGATE", "BIDIRECTIONAL_SEQUENCE_LSTM", "CAST", "PRELU", "MAXIMUM",
+    "ARG_MAX", "MINIMUM", "LESS", "NEG", "PADV2", "GREATER", "GREATER_EQUAL", "LESS_EQUAL", "SELECT", "SLICE",
+    "SIN", "TRANSPOSE_CONV", "SPARSE_TO_DENSE", "TILE", "EXPAND_DIMS", "EQUAL", "NOT_EQUAL", "LOG", "SUM", "SQRT",
+    "RSQRT", "SHAPE", "POW", "ARG_MIN", "FAKE_QUANT", "REDUCE_PROD", "REDUCE_MAX", "PACK", "LOGICAL_OR", "ONE_HOT",
+    "LOGICAL_AND", "LOGICAL_NOT", "UNPACK", "REDUCE_MIN", "FLOOR_DIV", "REDUCE_ANY", "SQUARE", "ZEROS_LIKE", "FILL",
+    "FLOOR_MOD", "RANGE", "RESIZE_NEAREST_NEIGHBOR", "LEAKY_RELU", "SQUARED_DIFFERENCE", "MIRROR_PAD", "ABS",
+    "SPLIT_V", "UNIQUE", "CEIL", "REVERSE_V2", "ADD_N", "GATHER_ND", "COS", "WHERE", "RANK", "ELU",
+    "REVERSE_SEQUENCE", "MATRIX_DIAG", "QUANTIZE", "MATRIX_SET_DIAG", "ROUND", "HARD_SWISH", "IF", "WHILE",
+    "NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5", "SCATTER_ND", "SELECT_V2", "DENSIFY", "SEGMENT_SUM",
+    "BATCH_MATMUL", "PLACEHOLDER", "CUMSUM", "CALL_ONCE", "BROADCAST_TO", "RFFT2D", "CONV_3D", "IMAG", "REAL",
+    "COMPLEX_ABS", "HASHTABLE", "HASHTABLE_FIND", "HASHTABLE_IMPORT", "HASHTABLE_SIZE", "REDUCE_ALL",
+    "CONV_3D_TRANSPOSE", "VAR_HANDLE", "READ_VARIABLE", "ASSIGN_VARIABLE", "BROADCAST_ARGS",
+    "RANDOM_STANDARD_NORMAL", "BUCKETIZE", "RANDOM_UNIFORM", "MULTINOMIAL", "GELU", "DYNAMIC_UPDATE_SLICE",
+    "RELU_0_TO_1", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_SUM", "ATAN2",
+    "UNSORTED_SEGMENT_MIN", "SIGN", "BITCAST", "BITWISE_XOR", "RIGHT_SHIFT",
+]  # fmt: skip
 DTYPES = {
     0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 9: "i8", 10: "f64", 12: "u64", 15: "u32",
     16: "u16", 17: "i4", 18: "bf16", 20: "u4",
@@ -101,18 +108,21 @@ class Reader:
     def __init__(self, content: bytes, position: int) -> None:
         if not 0 < position <= len(content) - 4:
             raise ValueError("a table lies outside the file")
+        fields = position - struct.unpack_from("<i", content, position)[0]
+        if not 0 <= fields <= len(content) - 4 or fields + struct.unpack_from("<H", content, fields)[0] > len(content):
+            raise ValueError("the fields of a table lie outside the file")
         self.content, self.table = content, Table(content, position)
 
-    def _at(self, field: int) -> int:
-        """Position of a field's value, or 0 when the table leaves it out."""
+    def _at(self, field: int, width: int = 4) -> int:
+        """Position of a field's value of so many bytes, or 0 when the table leaves it out."""
         offset: int = self.table.Offset(4 + 2 * field)
         position = self.table.Pos + offset
-        if offset and not 0 < position < len(self.content):
+        if offset and not 0 < position <= len(self.content) - width:
             raise ValueError("a field lies outside the file")
         return position if offset else 0
 
     def scalar(self, field: int, kind: str, default: Any = 0) -> Any:
-        at = self._at(field)
+        at = self._at(field, _FLAGS[kind].bytewidth)
         return self.table.Get(_FLAGS[kind], at) if at else default
 
     def _vector(self, field: int, width: int) -> tuple[int, int] | None:
@@ -212,7 +222,9 @@ class Model:
         try:
             self._read(Reader(content, struct.unpack_from("<I", content, 0)[0]))
         except (struct.error, ValueError, IndexError, OverflowError, TypeError) as error:
-            raise FileError(f"is a damaged TFLite model: {error}", tensor=name, code=206, hint="export it again") from None
+            raise FileError(
+                f"is a damaged TFLite model: {error}", tensor=name, code=206, hint="export it again"
+            ) from None
 
     def _read(self, root: Reader) -> None:
         version = root.scalar(0, "u32")
@@ -297,9 +309,13 @@ class Model:
             count *= d
         if spec.dtype in ("i4", "u4"):
             pairs = np.stack([raw & 15, raw >> 4], -1).reshape(-1)
-            values: npt.NDArray[Any] = pairs if spec.dtype == "u4" else ((pairs ^ 8).astype(np.int8) - 8).astype(np.int8)
+            values: npt.NDArray[Any] = (
+                pairs if spec.dtype == "u4" else ((pairs ^ 8).astype(np.int8) - 8).astype(np.int8)
+            )
             if values.size not in (count, count + 1):
-                raise Unsupported(f"constant {spec.name!r} has {raw.size} bytes for {count} elements", "export it again")
+                raise Unsupported(
+                    f"constant {spec.name!r} has {raw.size} bytes for {count} elements", "export it again"
+                )
             values = values[:count]
         else:
             dtype = numpy_dtype(spec.dtype)
@@ -324,11 +340,11 @@ def _quantization(table: Reader | None, dtype: str, rank: int) -> Quantization |
         return None
     if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
         return None  # a placeholder of converters, not a quantization
-    zeros = np.zeros(scale.size, np.int64) if zero is None or zero.size == 0 else zero
+    zeros: npt.NDArray[Any] = np.zeros(scale.size, np.int64) if zero is None or zero.size == 0 else zero
     if scale.size > 1 and not 0 <= axis < rank:
         raise ValueError(f"quantized dimension {axis} of {rank}")
-    zeros = np.broadcast_to(zeros, scale.shape).astype(np.int32)
-    return Quantization(scale.astype(np.float32), zeros, axis if scale.size > 1 else None)
+    stored = np.broadcast_to(zeros, scale.shape).astype(np.int32)
+    return Quantization(scale.astype(np.float32), stored, axis if scale.size > 1 else None)
 
 
 def option(operator: OperatorSpec, name: str) -> Any:

@@ -32,9 +32,9 @@ def _sigmoid(x: Array) -> Array:
 
 def _gelu(x: Array, approximate: bool) -> Array:
     wide = x.astype(np.float64)
-    if approximate:
-        return 0.5 * wide * (1 + np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)))
-    return 0.5 * wide * (1 + _erf(wide * math.sqrt(0.5)))
+    inner = math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3)
+    result: Array = 0.5 * wide * (1 + (np.tanh(inner) if approximate else _erf(wide * math.sqrt(0.5))))
+    return result
 
 
 # op: (on floats in a map, on NumPy f32 for tables)
@@ -50,7 +50,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = 
     "FLOOR": (lambda x: x.floor(), np.floor),
     "CEIL": (lambda x: x.ceil(), np.ceil),
     "ROUND": (lambda x: x.unary("round"), np.rint),
-    "ABS": (lambda x: abs(x), np.abs),
+    "ABS": (abs, np.abs),
     "NEG": (lambda x: -x, np.negative),
     "SIGN": (lambda x: x.sign(), np.sign),
     "ELU": (lambda x: (x < 0).select(x.expm1(), x), lambda x: np.where(x < 0, np.expm1(x), x)),
@@ -73,6 +73,8 @@ def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callabl
     if spec.quantization is None or spec.dtype not in RANGES:
         raise op.unsupported("the output is not quantized", "export it again")
     if x.dtype == "i16":
+        if op.spec.op in ("LOGISTIC", "TANH"):
+            return _sigmoid_16(op, x, op.spec.op == "TANH")
         return op.store(op.map([op.real(x)], in_map))
     scale, zero = per_tensor(x.quantization, "the input")
     out_scale, out_zero = per_tensor(spec.quantization, "the output")
@@ -81,6 +83,38 @@ def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callabl
         numbers = (scale * (np.arange(low, high + 1) - zero).astype(np.float32)).astype(np.float32)
         scaled = in_table(numbers).astype(np.float32) * np.float32(np.float32(1) / out_scale)
     return store_table(op, round_away(np.nan_to_num(scaled.astype(np.float64), nan=0.0)) + out_zero)
+
+
+def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
+    """reference_integer_ops::Logistic and Tanh on 16 bits: linear interpolation in a table of sigmoid(i / 24), i < 256."""
+    assert x.quantization is not None
+    scale, _ = per_tensor(x.quantization, "the input")
+    real, shift = float(scale) * 4096 * 3, 0
+    while real <= 32767 / 2 and shift <= 30:
+        real, shift = real * 2, shift + 1
+    fixed = int(real)
+    half = 1 << (shift - 1) if shift else 0
+    table = np.floor(65536 / (1 + np.exp(-np.arange(256) / 24)) + 0.5).clip(0, 65535).astype(np.int32)
+    values, steps = op.constant(table), op.constant(np.append(np.diff(table), 0).astype(np.int32))
+    from linnet.mapping import Instruction, Program, Store
+
+    program = Program()
+    v = Expr(program, program.add(Instruction("load", "i32", operand=0)))
+    scaled = (v * fixed + half).binary("shift_right", shift)
+    size = abs(scaled)
+    high, low = size.binary("shift_right", 8), size & 255
+    inside = (high.table(1, "i32") * 256) + low * high.table(2, "i32")
+    if tanh:
+        inside = (high < 255).select(inside, 0xFFFF << 8)
+        above, below = inside - (1 << 23) + (1 << 7), -inside + (1 << 23) + (1 << 7) - 1
+        result = (scaled < 0).select(below, above).binary("shift_right", 8)
+    else:
+        inside = (high < 255).select(inside, 0x7FFF << 10)
+        above, below = inside + (1 << 8), (1 << 25) - inside + (1 << 8) - 1
+        result = (scaled < 0).select(below, above).binary("shift_right", 9)
+    program.stores = [Store(result.register, False)]
+    made = op.emit("map", [x, values, steps], **program.attributes(["i16"]))
+    return op.quantized(made, op.output())
 
 
 def store_table(op: Operation, values: Array) -> Tensor:
@@ -231,5 +265,3 @@ def softmax(op: Operation) -> Tensor:
         return ((term * inverse + 0.5).cast("i32") + out_zero).max(low).min(high)
 
     return op.quantized(op.map([terms, total], body, spec.dtype), spec)
-
-

@@ -43,7 +43,9 @@ def add(op: Operation) -> Tensor:
     spec = op.output()
     if a.quantization is None or b.quantization is None or spec.quantization is None:
         return _float(op, a, b, activation=True)
-    (sa, za), (sb, zb), (sy, zy) = (per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization))
+    (sa, za), (sb, zb), (sy, zy) = (
+        per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization)
+    )
     left = 15 if spec.dtype == "i16" else 20
     twice = 2.0 * max(float(sa), float(sb))
     ma, mb = quantize_multiplier(float(sa) / twice), quantize_multiplier(float(sb) / twice)
@@ -68,8 +70,12 @@ def mul(op: Operation) -> Tensor:
     spec = op.output()
     if a.quantization is None or b.quantization is None or spec.quantization is None or spec.dtype not in RANGES:
         return _float(op, a, b, activation=True)
-    (sa, za), (sb, zb), (sy, zy) = (per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization))
-    fixed, shift = quantize_multiplier(float(np.float32(np.float32(sa * sb) / sy)))  # TFLite multiplies scales in floats
+    (sa, za), (sb, zb), (sy, zy) = (
+        per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization)
+    )
+    fixed, shift = quantize_multiplier(
+        float(np.float32(np.float32(sa * sb) / sy))
+    )  # TFLite multiplies scales in floats
     low, high = op.limits(op.activation())
 
     def body(x: Expr, y: Expr) -> Expr:
@@ -144,7 +150,9 @@ def prelu(op: Operation) -> Tensor:
     spec = op.output()
     if x.quantization is None or slope.quantization is None or spec.quantization is None:
         raise op.unsupported("an operand is not quantized", "export it again")
-    (sx, zx), (ss, zs), (sy, zy) = (per_tensor(q, "an operand") for q in (x.quantization, slope.quantization, spec.quantization))
+    (sx, zx), (ss, zs), (sy, zy) = (
+        per_tensor(q, "an operand") for q in (x.quantization, slope.quantization, spec.quantization)
+    )
     low, high = RANGES[spec.dtype]
     plain = quantize_multiplier(float(np.float32(sx / sy)))
     scaled = quantize_multiplier(float(np.float32(np.float32(sx * ss) / sy)))

@@ -14,7 +14,11 @@ COMPARISONS = {
 @rule(*COMPARISONS)
 def compare(op: Operation) -> Tensor:
     a, b = op.input(0), op.input(1)
-    if a.quantization is not None and b.quantization is not None and not same_quantization(a.quantization, b.quantization):
+    if (
+        a.quantization is not None
+        and b.quantization is not None
+        and not same_quantization(a.quantization, b.quantization)
+    ):
         a, b = op.real(a), op.real(b)
     return op.map([a, b], lambda x, y: x.binary(COMPARISONS[op.spec.op], y), "bool")
 

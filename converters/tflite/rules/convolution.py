@@ -140,10 +140,12 @@ def transpose_conv(op: Operation) -> Tensor:
     strides = [op.option("stride_h"), op.option("stride_w")]
     begins, ends, extra = [], [], []
     for i in range(2):
-        d = x.shape[1 + i]
+        d = None if x.shape is None else x.shape[1 + i]
         if not isinstance(d, int):
             raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
-        total = (d - 1) * strides[i] + value.shape[2 + i] - size[1 + i]  # negative: the output is larger than what is written
+        total = (
+            (d - 1) * strides[i] + value.shape[2 + i] - size[1 + i]
+        )  # negative: the output is larger than what is written
         begin = max(total, 0) // 2 if padding(op) == "same_upper" else 0
         begins.append(begin)
         ends.append(max(total - begin, 0))

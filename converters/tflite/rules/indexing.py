@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from linnet.converters.tflite.operation import Operation
@@ -40,6 +42,7 @@ def gather_nd(op: Operation) -> Tensor:
 def scatter_nd(op: Operation) -> Tensor:
     updates = op.input(1)
     shape = op.require(2, "the shape").reshape(-1).tolist()
+    op.limit(math.prod(shape))
     zeros = op.constant(np.zeros(shape, numpy_dtype(updates.dtype)))
     return op.emit("scatter", [zeros, op.indices(0), updates], kind="nd", reduction="add")
 
@@ -51,6 +54,7 @@ def dynamic_update_slice(op: Operation) -> Tensor:
     shape, size = x.static_shape, update.static_shape
     if shape is None or size is None:
         raise op.unsupported("operands of unknown shape", "fix the input shapes (input_shapes)")
+    op.limit(math.prod(size) * len(size))
     most = op.constant(np.array([d - s for d, s in zip(shape, size, strict=True)], np.int64))
     start = op.map([op.indices(2), most], lambda v, m: v.max(0).min(m))
     grid = np.stack(np.meshgrid(*(np.arange(s) for s in size), indexing="ij"), -1).astype(np.int64)
@@ -76,7 +80,7 @@ def range_(op: Operation) -> Tensor:
 @rule("FILL")
 def fill(op: Operation) -> Tensor:
     value, dims = op.input(1), op.ints(0)
-    if dims is not None and value.data is not None and int(np.prod(dims)) <= 1 << 24:
+    if dims is not None and value.data is not None and 0 <= math.prod(dims) <= 1 << 20:
         return op.as_declared(op.constant(np.full(dims, value.data.reshape(()), value.data.dtype)))
     return op.as_declared(op.copy([value, op.indices(0)], kind="expand"))
 
@@ -88,7 +92,7 @@ def zeros_like(op: Operation) -> Tensor:
 
 @rule("ONE_HOT")
 def one_hot(op: Operation) -> Tensor:
-    depth = int(op.require(1, "the depth").reshape(-1)[0])
+    depth = op.limit(int(op.require(1, "the depth").reshape(-1)[0]))
     axis = op.axis(op.option("axis"), op.rank() + 1)
     indices = op.copy([op.input(0)], kind="unsqueeze", axes=[axis])
     order = op.constant(np.arange(depth, dtype=np.int32).reshape([-1] + [1] * (op.rank() - axis)))
@@ -109,4 +113,3 @@ def top_k(op: Operation) -> list[Tensor]:
     k = op.reshape(op.indices(1), [1])
     values, indices = op.emit_all("top_k", [x, k], 2, [x.quantization, None] if x.quantization else ())
     return [op.as_declared(values), op.cast(indices, op.output(1).dtype)]
-

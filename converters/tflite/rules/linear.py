@@ -23,9 +23,7 @@ def one_scale(op: Operation, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     product = np.float32(sx * sw)
     if float(product) == float(sx) * float(sw):
         return x, w
-    relabelled = op.emit(
-        "copy", [x], Quantization(np.array([product]), np.array([zx], np.int32)), kind="identity"
-    )
+    relabelled = op.emit("copy", [x], Quantization(np.array([product]), np.array([zx], np.int32)), kind="identity")
     value = Quantization(np.ones(1, np.float32), np.array([zw], np.int32))
     if w.data is not None:
         return relabelled, op.constant(w.data, value)

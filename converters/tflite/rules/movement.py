@@ -49,7 +49,9 @@ def concatenation(op: Operation) -> Tensor:
     if spec.quantization is not None:
         target = spec.quantization
         parts = [
-            op.requantize(p, spec) if p.quantization is not None and not same_quantization(p.quantization, target) else p
+            op.requantize(p, spec)
+            if p.quantization is not None and not same_quantization(p.quantization, target)
+            else p
             for p in parts
         ]
     y = parts[0] if len(parts) == 1 else op.copy(parts, kind="concat", axis=op.axis(op.option("axis"), op.rank()))
@@ -80,7 +82,9 @@ def _known(op: Operation, x: Tensor, axis: int) -> int:
 @rule("UNPACK")
 def unpack(op: Operation) -> list[Tensor]:
     x, axis = op.input(0), op.axis(op.option("axis"), op.rank())
-    parts = _split(op, x, axis, [1] * _known(op, x, axis))
+    if _known(op, x, axis) != len(op.outputs):
+        raise op.unsupported(f"{len(op.outputs)} outputs of {_known(op, x, axis)} slices", "export the model again")
+    parts = _split(op, x, axis, [1] * len(op.outputs))
     return [op.as_declared(op.copy([p], kind="squeeze", axes=[axis]), i) for i, p in enumerate(parts)]
 
 
@@ -109,13 +113,11 @@ def slice_(op: Operation) -> Tensor:
     if begin is None or size is None:
         if size is not None and -1 not in size:
             starts = op.indices(1)
-            ends = op.map([starts, op.constant(np.array(size, np.int64))], lambda a, b: a + b)
-            return op.as_declared(op.copy([x, starts, ends], kind="slice"))
+            stops = op.map([starts, op.constant(np.array(size, np.int64))], lambda a, b: a + b)
+            return op.as_declared(op.copy([x, starts, stops], kind="slice"))
         raise op.unsupported("begin or size is not a constant", "fix the input shapes (input_shapes)")
     ends = [(1 << 62) if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
-    return op.as_declared(
-        op.copy([x], kind="slice", axes=list(range(rank)), starts=begin, ends=ends, steps=[1] * rank)
-    )
+    return op.as_declared(op.copy([x], kind="slice", axes=list(range(rank)), starts=begin, ends=ends, steps=[1] * rank))
 
 
 @rule("STRIDED_SLICE")
@@ -142,13 +144,16 @@ def strided_slice(op: Operation) -> Tensor:
             continue
         if bits["shrink"][i]:
             start = begin[i]
-            axes.append(axis), starts.append(start), strides.append(1)
+            axes.append(axis)
+            starts.append(start)
+            strides.append(1)
             ends.append(start + 1 if start != -1 else 1 << 62)
             gone.append(place)
         else:
             step = steps[i]
             stop = end[i] + begin[i] if op.option("offset") else end[i]
-            axes.append(axis), strides.append(step)
+            axes.append(axis)
+            strides.append(step)
             starts.append(begin[i] if not bits["begin"][i] else 0 if step > 0 else (1 << 62))
             ends.append(stop if not bits["end"][i] else (1 << 62) if step > 0 else -(1 << 62))
         axis += 1
@@ -186,6 +191,7 @@ def mirror_pad(op: Operation) -> Tensor:
         if max(before, after) > size:
             raise op.unsupported(f"a symmetric pad of {max(before, after)} over {size} elements", "pad less")
         if before or after:
+            op.limit(size)
             order = [*range(before - 1, -1, -1), *range(size), *range(size - 1, size - 1 - after, -1)]
             x = op.emit("gather", [x, op.constant(np.array(order, np.int64))], x.quantization, axis=axis)
     return op.as_declared(x)

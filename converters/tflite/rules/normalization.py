@@ -24,9 +24,7 @@ def local_response_normalization(op: Operation) -> Tensor:
         raise op.unsupported("a rank other than 4", "export it again")
     squares = op.transpose(op.map([x], lambda v: v * v), [0, 3, 1, 2])  # channels as a spatial axis: [n, c, h, w]
     window = op.pad(squares, [0, radius, 0, 0, 0, radius, 0, 0])
-    total = op.emit(
-        "pool", [window], kind="average", kernel=[2 * radius + 1, 1], strides=[1, 1], channel_axis=-1
-    )
+    total = op.emit("pool", [window], kind="average", kernel=[2 * radius + 1, 1], strides=[1, 1], channel_axis=-1)
     total = op.transpose(total, [0, 2, 3, 1])
     scale = alpha * (2 * radius + 1)
     return op.map([x, total], lambda v, t: v / (t * scale + bias).binary("pow", beta))

@@ -16,6 +16,7 @@ def _sizes(op: Operation) -> tuple[list[int], list[int]]:
     if x.shape is None or len(x.shape) != 4 or not all(isinstance(d, int) for d in x.shape[1:3]):
         raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
     wanted = [int(v) for v in op.require(1, "the size").reshape(-1)]
+    op.limit(max(wanted) * 16)
     return [int(d) for d in x.shape[1:3] if isinstance(d, int)], wanted
 
 

@@ -71,4 +71,3 @@ def if_(op: Operation) -> list[Tensor]:
     for tensor, spec in zip(made, op.outputs, strict=True):
         tensor.quantization = spec.quantization
     return made
-
