@@ -105,7 +105,7 @@ for d in ("f32", "i8", "u8", "i16"):
         scale, zero = (1 / 256, -128) if op == "LOGISTIC" else (1 / 128, 0)
         if d == "i16":
             scale = 200 / 32768
-        off = 1 if d in ("i8", "u8") else 0
+        off = 0 if d == "f32" else 1
         case(f"{op} {d}", op, [q("x", d, [4, 64], 0.05, 4), q("y", d, [4, 64], scale, zero)], off=off)
     for op in ("RELU", "RELU6"):
         case(f"{op} {d}", op, [q("x", d, [4, 64], 0.05, 4), q("y", d, [4, 64], 0.03, -100)])

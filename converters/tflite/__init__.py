@@ -33,9 +33,9 @@ def from_tflite(
 
     Inputs and outputs are named by the file's signature, where it has one, else by their tensors; they keep their element
     types and quantization. Dimensions that the file leaves open stay open where every rule can do without their size, and
-    have the size in the file otherwise. input_shapes: {input name: shape} in place of the shapes in the file. optimize:
-    False keeps one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`,
-    whose `.problems` lists everything that stands in the way, when the model cannot be converted.
+    have the size in the file otherwise. input_shapes: {input name: shape} in place of the file's. optimize: False keeps
+    one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and
+    `ConversionError`, whose `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
     name = ""
     if not isinstance(model, bytes):

@@ -86,7 +86,8 @@ def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callabl
 
 
 def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
-    """reference_integer_ops::Logistic and Tanh on 16 bits: linear interpolation in a table of sigmoid(i / 24), i < 256."""
+    """reference_integer_ops::Logistic and Tanh on 16 bits: linear interpolation in a table of sigmoid(i / 24), i < 256.
+    Some entries of the kernel's own table are rounded another way: within one quantum."""
     assert x.quantization is not None
     scale, _ = per_tensor(x.quantization, "the input")
     real, shift = float(scale) * 4096 * 3, 0
@@ -102,16 +103,17 @@ def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
     v = Expr(program, program.add(Instruction("load", "i32", operand=0)))
     scaled = (v * fixed + half).binary("shift_right", shift)
     size = abs(scaled)
-    high, low = size.binary("shift_right", 8), size & 255
-    inside = (high.table(1, "i32") * 256) + low * high.table(2, "i32")
+    bits = 8 if tanh else 9  # tanh(x) = 2 sigmoid(2 x) - 1
+    high, low = size.binary("shift_right", bits), size & ((1 << bits) - 1)
+    inside = (high.table(1, "i32") * (1 << bits)) + low * high.table(2, "i32")
     if tanh:
         inside = (high < 255).select(inside, 0xFFFF << 8)
         above, below = inside - (1 << 23) + (1 << 7), -inside + (1 << 23) + (1 << 7) - 1
         result = (scaled < 0).select(below, above).binary("shift_right", 8)
     else:
         inside = (high < 255).select(inside, 0x7FFF << 10)
-        above, below = inside + (1 << 8), (1 << 25) - inside + (1 << 8) - 1
-        result = (scaled < 0).select(below, above).binary("shift_right", 9)
+        above, below = inside + (1 << 9), (1 << 25) - inside + (1 << 9) - 1
+        result = (scaled < 0).select(below, above).binary("shift_right", 10)
     program.stores = [Store(result.register, False)]
     made = op.emit("map", [x, values, steps], **program.attributes(["i16"]))
     return op.quantized(made, op.output())
