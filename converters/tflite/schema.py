@@ -78,7 +78,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "CUMSUM": {"exclusive": (0, "bool"), "reverse": (1, "bool")}, "LEAKY_RELU": {"alpha": (0, "f32")},
     "MIRROR_PAD": {"mode": (0, "i8")}, "ONE_HOT": {"axis": (0, "i32")}, "PACK": {"count": (0, "i32"), "axis": (1, "i32")},
     "UNPACK": {"count": (0, "i32"), "axis": (1, "i32")}, "BATCH_MATMUL": {"adjoint_x": (0, "bool"), "adjoint_y": (1, "bool")},
-    "GELU": {"approximate": (0, "bool")}, "ARG_MAX": {"output_type": (0, "i8")}, "ARG_MIN": {"output_type": (0, "i8")},
+    "GELU": {"approximate": (0, "bool")}, "SHAPE": {"output_type": (0, "i8")}, "ARG_MAX": {"output_type": (0, "i8")}, "ARG_MIN": {"output_type": (0, "i8")},
     "IF": {"then_subgraph": (0, "i32"), "else_subgraph": (1, "i32")},
     "CALL_ONCE": {"subgraph": (0, "i32")}, "VAR_HANDLE": {"container": (0, "string"), "shared_name": (1, "string")},
     "FAKE_QUANT": {"min": (0, "f32"), "max": (1, "f32"), "bits": (2, "i32"), "narrow": (3, "bool")},
