@@ -23,7 +23,9 @@ UNION = {
     "GATHER": 23, "TRANSPOSE": 26, "MEAN": 27, "SUM": 27, "REDUCE_MAX": 27, "SUB": 28, "DIV": 29, "SQUEEZE": 30,
     "STRIDED_SLICE": 32, "SPLIT": 35, "TRANSPOSE_CONV": 49, "PACK": 59, "UNPACK": 64, "RESIZE_NEAREST_NEIGHBOR": 74,
     "LEAKY_RELU": 75, "IF": 92, "BATCH_MATMUL": 101, "CUMSUM": 102, "CALL_ONCE": 103, "VAR_HANDLE": 111, "GELU": 116,
-    "MIRROR_PAD": 77, "SPLIT_V": 79, "SPACE_TO_DEPTH": 19, "DEPTH_TO_SPACE": 94, "ONE_HOT": 61, "SHAPE": 55, "CONV_3D": 106, "FAKE_QUANT": 58, "L2_POOL_2D": 5, "LOCAL_RESPONSE_NORMALIZATION": 13, "REDUCE_MIN": 27, "REDUCE_PROD": 27, "REDUCE_ANY": 27, "REDUCE_ALL": 27, "ARG_MIN": 56, "ARG_MAX": 40,
+    "MIRROR_PAD": 77, "SPLIT_V": 79, "SPACE_TO_DEPTH": 19, "DEPTH_TO_SPACE": 94, "ONE_HOT": 61,
+    "SHAPE": 55, "CONV_3D": 106, "FAKE_QUANT": 58, "L2_POOL_2D": 5, "LOCAL_RESPONSE_NORMALIZATION": 13,
+    "REDUCE_MIN": 27, "REDUCE_PROD": 27, "REDUCE_ANY": 27, "REDUCE_ALL": 27, "ARG_MIN": 56, "ARG_MAX": 40,
 }  # fmt: skip
 _FLAGS = {
     "i8": number_types.Int8Flags, "bool": number_types.BoolFlags, "i32": number_types.Int32Flags,
@@ -159,7 +161,8 @@ def build(*subgraphs: G) -> bytes:
         place = b.EndVector()
         table.append(_table(b, {0: ("offset", place)}))
     opcodes = [
-        _table(b, {0: (number_types.Int8Flags, min(OPS.index(c), 127)), 2: (number_types.Int32Flags, 2 if c == "BROADCAST_TO" else 1),
+        _table(b, {0: (number_types.Int8Flags, min(OPS.index(c), 127)),
+                   2: (number_types.Int32Flags, 2 if c == "BROADCAST_TO" else 1),
                    3: (number_types.Int32Flags, OPS.index(c))})
         for c in codes
     ]  # fmt: skip
