@@ -20,6 +20,7 @@ from linnet.errors import GraphError, UsageError
 from linnet.graph import Function, Graph, Tensor, Variable, numpy_dtype
 
 MAX_DEPTH = 16  # of subgraphs inside subgraphs
+MAX_SUBGRAPHS = 1024  # calls of subgraphs in all
 
 
 class Scope:
@@ -45,6 +46,8 @@ class Importer:
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
         self.initial: dict[str, npt.NDArray[Any]] = {}  # variables: values that CALL_ONCE assigns
         self.hybrid: list[str] = []  # operators whose weights are integers while they compute in floats
+        self.entered = 0  # subgraphs converted because an operator names them
+        self.initializing = False  # inside CALL_ONCE
         rules.load()
 
     def convert(self, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
@@ -191,9 +194,17 @@ class Importer:
         """Runs the subgraph of CALL_ONCE, which gives variables their first values."""
         scope = Scope(Function(self.graph, f"initialize_{number}"), self.subgraph(number), number)
         scope.initializing, scope.path = True, f"CALL_ONCE {number}: "
-        self.run(scope)
+        self.initializing = True
+        try:
+            self.run(scope)
+        finally:
+            self.initializing = False
 
     def subgraph(self, number: int) -> SubgraphSpec:
+        """A subgraph that an operator names. Raises Unsupported when there is none, or when they call each other on and on."""
+        self.entered += 1
+        if self.entered > MAX_SUBGRAPHS or self.initializing:
+            raise Unsupported(f"subgraph {number} is one of too many, or calls itself", "export the model again")
         if not 0 <= number < len(self.model.subgraphs):
             raise Unsupported(
                 f"subgraph {number} of {len(self.model.subgraphs)}", "the model is damaged: export it again"
@@ -222,8 +233,9 @@ class Importer:
     # -- operators
 
     def run(self, scope: Scope) -> None:
-        for number, spec in enumerate(scope.subgraph.operators):
-            self.operator(scope, spec, number)
+        with np.errstate(all="ignore"):  # scales of a damaged file overflow; multipliers made of them are refused
+            for number, spec in enumerate(scope.subgraph.operators):
+                self.operator(scope, spec, number)
 
     def operator(self, scope: Scope, spec: OperatorSpec, number: int) -> None:
         """Runs one operator's rule and enters its outputs."""

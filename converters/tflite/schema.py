@@ -286,6 +286,12 @@ class Model:
 
     def _bytes(self, spec: TensorSpec) -> npt.NDArray[Any]:
         """Raw bytes of a constant: in the buffer, or, in files above 2 GiB, behind the flatbuffer."""
+        try:
+            return self._raw(spec)
+        except (struct.error, ValueError, IndexError) as error:
+            raise Unsupported(f"the data of {spec.name!r} is damaged: {error}", "export the model again") from None
+
+    def _raw(self, spec: TensorSpec) -> npt.NDArray[Any]:
         table = self.buffers[spec.buffer]
         offset, size = table.scalar(1, "u64"), table.scalar(2, "u64")
         if offset > 1:
