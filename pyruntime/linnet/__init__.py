@@ -22,6 +22,7 @@ from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor,
 if TYPE_CHECKING:
     from linnet import converters, onnx_backend, ops, passes
     from linnet.converters.onnx import from_onnx
+    from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
     from linnet.quantize import quantize
     from linnet.session import Model, Session, Store, isa_names, load_device
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 _LAZY = {
     "from_onnx": "linnet.converters.onnx",
+    "from_tflite": "linnet.converters.tflite",
     "quantize": "linnet.quantize",
     "pointwise": "linnet.mapping",
     "Model": "linnet.session",
@@ -43,7 +45,7 @@ _MODULES = ("converters", "onnx_backend", "ops", "passes")
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable", "converters",
-    "from_onnx", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise", "quantize",
+    "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise", "quantize",
 ]  # fmt: skip
 
 

@@ -55,7 +55,7 @@ def convert(
     check: bool,
     as_json: bool,
 ) -> None:
-    """Convert an ONNX MODEL into a .lnt file, quantizing it where --dtype asks for it."""
+    """Convert an ONNX or TFLite MODEL into a .lnt file, quantizing it where --dtype asks for it."""
     import linnet
     from linnet.inspect_ import summary
     from linnet.session import Model
@@ -63,7 +63,10 @@ def convert(
     if output is None and not check:
         raise UsageError("nowhere to write to", code=101, hint="give -o model.lnt, or --check to only look")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
-    graph = linnet.from_onnx(model, input_shapes=shapes or None)
+    from linnet.converters.tflite import is_tflite
+
+    importer = linnet.from_tflite if is_tflite(model) else linnet.from_onnx
+    graph = importer(model, input_shapes=shapes or None)
     if dtype != "f32" or table is not None:
         batches = None
         if calibration is not None:

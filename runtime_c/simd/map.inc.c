@@ -326,6 +326,15 @@ static void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const v
             return;
         }
         break;
+#ifdef VI_FIXED_MULTIPLY
+    case LN_MAP_FIXED_MULTIPLY * 16 + LINNET_I32: {
+        if (s->shift < -31 || s->shift > 31) break;
+        vi fixed = vi_set1(s->multiplier), shift = vi_set1(-s->shift);
+        for (unsigned i = 0; i < m; i += VF_WIDTH)
+            vi_store((int32_t *)py + i, vi_fixed_multiply(vi_load((const int32_t *)pa + i), fixed, shift));
+        return;
+    }
+#endif
     default: break;
     }
     ln_map_rest(s, (int)m, pa, pb, pc, py);

@@ -54,6 +54,21 @@ static inline vi vi_xor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 static inline vi vi_shl(vi a, int n) { return _mm256_sll_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_sar(vi a, int n) { return _mm256_sra_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_shr(vi a, int n) { return _mm256_srl_epi32(a, _mm_cvtsi32_si128(n)); }
+/* ln_fixed_multiply of ops/requant.h, lane by lane: fixed >= 0, real = fixed * 2^(shift - 31), shift in [-31, 31]. The
+ * doubling high multiply is floor((x * fixed + 2^30) / 2^31) for every sign, and fits 32 bits. */
+#define VI_FIXED_MULTIPLY 1
+static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
+    vi zero = _mm256_setzero_si256(), one = _mm256_set1_epi32(1), nudge = _mm256_set1_epi64x(1 << 30);
+    vi right = _mm256_max_epi32(_mm256_sub_epi32(zero, shift), zero);
+    x = _mm256_sllv_epi32(x, _mm256_max_epi32(shift, zero));
+    vi even = _mm256_add_epi64(_mm256_mul_epi32(x, fixed), nudge);
+    vi odd = _mm256_add_epi64(_mm256_mul_epi32(_mm256_srli_epi64(x, 32), _mm256_srli_epi64(fixed, 32)), nudge);
+    x = _mm256_blend_epi32(_mm256_srli_epi64(even, 31), _mm256_slli_epi64(_mm256_srli_epi64(odd, 31), 32), 0xAA);
+    vi mask = _mm256_sub_epi32(_mm256_sllv_epi32(one, right), one);
+    vi threshold = _mm256_add_epi32(_mm256_srli_epi32(mask, 1), _mm256_srli_epi32(x, 31));
+    vi up = _mm256_cmpgt_epi32(_mm256_and_si256(x, mask), threshold);
+    return _mm256_sub_epi32(_mm256_srav_epi32(x, right), up);
+}
 
 static inline vm vm_first(int n) { return vi_gt(vi_set1(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 static inline vf vf_load_partial(const float *p, int n) { return _mm256_maskload_ps(p, vm_first(n)); }

@@ -59,6 +59,22 @@ static inline vi vi_xor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 static inline vi vi_shl(vi a, int n) { return _mm512_sll_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_sar(vi a, int n) { return _mm512_sra_epi32(a, _mm_cvtsi32_si128(n)); }
 static inline vi vi_shr(vi a, int n) { return _mm512_srl_epi32(a, _mm_cvtsi32_si128(n)); }
+/* ln_fixed_multiply of ops/requant.h, lane by lane: see simd_avx2.h. */
+#define VI_FIXED_MULTIPLY 1
+static inline vi vi_fixed_multiply(vi x, vi fixed, vi shift) {
+    vi zero = _mm512_setzero_si512(), one = _mm512_set1_epi32(1), nudge = _mm512_set1_epi64(1 << 30);
+    vi right = _mm512_max_epi32(_mm512_sub_epi32(zero, shift), zero);
+    x = _mm512_sllv_epi32(x, _mm512_max_epi32(shift, zero));
+    vi even = _mm512_add_epi64(_mm512_mul_epi32(x, fixed), nudge);
+    vi odd = _mm512_add_epi64(_mm512_mul_epi32(_mm512_srli_epi64(x, 32), _mm512_srli_epi64(fixed, 32)), nudge);
+    odd = _mm512_slli_epi64(_mm512_srli_epi64(odd, 31), 32);
+    x = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 31), odd);
+    vi mask = _mm512_sub_epi32(_mm512_sllv_epi32(one, right), one);
+    vi threshold = _mm512_add_epi32(_mm512_srli_epi32(mask, 1), _mm512_srli_epi32(x, 31));
+    vm up = _mm512_cmpgt_epi32_mask(_mm512_and_si512(x, mask), threshold);
+    vi y = _mm512_srav_epi32(x, right);
+    return _mm512_mask_add_epi32(y, up, y, one);
+}
 
 static inline float vf_reduce_add(vf a) {
     __m256 w = _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_extractf32x8_ps(a, 1));

@@ -1,0 +1,16 @@
+"""One rule per TFLite op, in modules by family. `load` imports them all, which registers them.
+A new module is added to FAMILIES."""
+
+from __future__ import annotations
+
+import importlib
+
+FAMILIES = (
+    "arithmetic", "activation", "comparison", "convolution", "linear", "pooling", "movement", "indexing", "reduction",
+    "quantization", "resizing", "normalization", "state",
+)  # fmt: skip
+
+
+def load() -> None:
+    for family in FAMILIES:
+        importlib.import_module(f"{__name__}.{family}")

@@ -1,0 +1,158 @@
+"""Rules of convolutions. TFLite's weights are [out, k..., in] and become [out, in/group, k...]; channels are the last axis.
+Integers accumulate exactly and are requantized with TFLite's double rounding (reference_integer_ops)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.converters.tflite.fixed_point import RANGES
+from linnet.converters.tflite.operation import Operation, dequantized
+from linnet.converters.tflite.registry import rule
+from linnet.graph import Quantization, Tensor
+
+PADDING = {0: "same_upper", 1: "valid"}
+
+
+def padding(op: Operation) -> str:
+    value = op.option("padding")
+    if value not in PADDING:
+        raise op.unsupported(f"padding {value}", "use SAME or VALID")
+    return PADDING[value]
+
+
+def weight(op: Operation, index: int) -> tuple[npt.NDArray[Any], Quantization | None]:
+    """Value and quantization of a weight, which is a constant, perhaps behind a DEQUANTIZE."""
+    tensor = op.input(index)
+    if tensor.data is None:
+        raise op.unsupported(f"the weight (input {index}) is not a constant", "export it as a constant")
+    return tensor.data, tensor.quantization
+
+
+def product_operands(
+    op: Operation, x: Tensor, value: npt.NDArray[Any], quantization: Quantization | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None, bool]:
+    """(x, weight, bias, whether the product is of integers); a weight with its channels at axis 0 after moving.
+
+    Float activations with integer weights (hybrid) are computed in floats, with the weight dequantized.
+    """
+    integer = x.quantization is not None and x.dtype in RANGES
+    if not integer:
+        if value.dtype == np.float16:
+            value = value.astype(np.float32)
+        elif quantization is not None:
+            value = dequantized(value, quantization)
+            op.importer.hybrid.append(op.output().name)
+        elif value.dtype != np.float32:
+            raise op.unsupported(f"a weight of {value.dtype} without quantization", "export it again")
+        if bias is not None and bias.quantization is not None:
+            bias = op.real(bias)
+        if bias is not None and bias.dtype == "f16":
+            bias = op.cast(bias, "f32")
+        return x, op.constant(np.ascontiguousarray(value)), bias, False
+    if quantization is None:
+        raise op.unsupported("integer activations with a weight that is not quantized", "quantize the weights too")
+    w = op.constant(np.ascontiguousarray(value), quantization)
+    if bias is not None and bias.data is not None:
+        wide = "i64" if x.dtype == "i16" else "i32"
+        if bias.dtype not in ("i32", "i64"):
+            raise op.unsupported(f"a bias of {bias.dtype} beside integers", "quantize the model again")
+        bias = op.constant(bias.data.astype(np.int64 if wide == "i64" else np.int32))
+    return x, w, bias, True
+
+
+def finish(op: Operation, y: Tensor) -> Tensor:
+    """The fused activation of an integer or float product."""
+    spec = op.output()
+    if y.dtype in RANGES:
+        y = op.quantized(y, spec)
+    return op.activate(y)
+
+
+def product_quantization(op: Operation, integer: bool) -> Quantization | None:
+    if not integer:
+        return None
+    spec = op.output()
+    if spec.quantization is None:
+        raise op.unsupported(f"output {spec.name!r} of integers is not quantized", "quantize the model again")
+    return spec.quantization
+
+
+def moved(quantization: Quantization | None, axis: int) -> Quantization | None:
+    """The same quantization, of a weight whose channels moved to `axis`."""
+    if quantization is None or quantization.axis is None:
+        return quantization
+    return Quantization(quantization.scale, quantization.zero, axis)
+
+
+def _axis_check(op: Operation, quantization: Quantization | None, axis: int) -> None:
+    if quantization is not None and quantization.axis not in (None, axis):
+        raise op.unsupported(f"a weight quantized along axis {quantization.axis}", f"quantize along axis {axis}")
+
+
+@rule("CONV_2D", "DEPTHWISE_CONV_2D", "CONV_3D")
+def conv(op: Operation) -> Tensor:
+    kind = op.spec.op
+    value, quantization = weight(op, 1)
+    spatial = 3 if kind == "CONV_3D" else 2
+    if value.ndim != spatial + 2:
+        raise op.unsupported(f"a weight of rank {value.ndim}", "the model is damaged: export it again")
+    x = op.input(0)
+    channels = None if x.shape is None else x.shape[-1]
+    group = 1
+    if kind == "CONV_2D":
+        _axis_check(op, quantization, 0)
+        value = value.transpose(0, 3, 1, 2)
+        if isinstance(channels, int) and value.shape[1] and channels % value.shape[1] == 0:
+            group = channels // value.shape[1]
+    elif kind == "DEPTHWISE_CONV_2D":
+        _axis_check(op, quantization, 3)
+        value = value.transpose(3, 0, 1, 2)
+        multiplier = op.option("multiplier")
+        group = channels if isinstance(channels, int) else value.shape[0] // max(multiplier, 1)
+    else:  # [d, h, w, in, out]
+        _axis_check(op, quantization, 4)
+        value = value.transpose(4, 3, 0, 1, 2)
+    x, w, bias, integer = product_operands(op, x, value, moved(quantization, 0), op.optional(2))
+    names = ("d", "h", "w")[3 - spatial :]
+    attributes: dict[str, Any] = {
+        "strides": [op.option(f"stride_{n}") for n in names], "dilations": [op.option(f"dilation_{n}") for n in names],
+        "auto_pad": padding(op), "group": group, "channel_axis": -1,
+    }  # fmt: skip
+    if integer:
+        attributes["requant"] = "tflite"
+    return finish(op, op.emit("conv", [x, w, bias], product_quantization(op, integer), **attributes))
+
+
+@rule("TRANSPOSE_CONV")
+def transpose_conv(op: Operation) -> Tensor:
+    """Operands: output shape, weight [out, kh, kw, in], x, bias."""
+    size = [int(v) for v in op.require(0, "the output shape")]
+    value, quantization = weight(op, 1)
+    x = op.input(2)
+    if value.ndim != 4 or len(size) != 4 or x.shape is None or len(x.shape) != 4:
+        raise op.unsupported("another rank than 4", "the model is damaged: export it again")
+    _axis_check(op, quantization, 0)
+    value = value.transpose(3, 0, 1, 2)
+    x, w, bias, integer = product_operands(op, x, value, moved(quantization, 1), op.optional(3))
+    strides = [op.option("stride_h"), op.option("stride_w")]
+    begins, ends, extra = [], [], []
+    for i in range(2):
+        d = None if x.shape is None else x.shape[1 + i]
+        if not isinstance(d, int):
+            raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+        total = (
+            (d - 1) * strides[i] + value.shape[2 + i] - size[1 + i]
+        )  # negative: the output is larger than what is written
+        begin = max(total, 0) // 2 if padding(op) == "same_upper" else 0
+        begins.append(begin)
+        ends.append(max(total - begin, 0))
+        extra.append(max(begin - total, 0))
+    attributes: dict[str, Any] = {
+        "strides": strides, "pads": [*begins, *ends], "output_padding": extra, "channel_axis": -1,
+    }  # fmt: skip
+    if integer:
+        attributes["requant"] = "tflite"
+    return finish(op, op.emit("conv_transpose", [x, w, bias], product_quantization(op, integer), **attributes))

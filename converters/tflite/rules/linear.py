@@ -1,0 +1,100 @@
+"""Rules of matrix products: FULLY_CONNECTED (weight [out, in]) and BATCH_MATMUL."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from linnet.converters.tflite.fixed_point import quantize_multiplier
+from linnet.converters.tflite.operation import Operation, per_tensor
+from linnet.converters.tflite.registry import rule
+from linnet.converters.tflite.rules.convolution import finish, product_operands, product_quantization
+from linnet.graph import Quantization, Tensor
+from linnet.mapping import Expr
+
+
+def one_scale(op: Operation, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """The operands, said to have the scales (float(sx * sw), 1): TFLite rounds this product to a float before it divides by
+    the output's scale, where the weight is quantized per tensor (GetQuantizedConvolutionMultipler)."""
+    assert x.quantization is not None and w.quantization is not None
+    sx, zx = per_tensor(x.quantization, "the input")
+    sw, zw = per_tensor(w.quantization, "the weight")
+    product = np.float32(sx * sw)
+    if float(product) == float(sx) * float(sw):
+        return x, w
+    relabelled = op.emit("copy", [x], Quantization(np.array([product]), np.array([zx], np.int32)), kind="identity")
+    value = Quantization(np.ones(1, np.float32), np.array([zw], np.int32))
+    if w.data is not None:
+        return relabelled, op.constant(w.data, value)
+    return relabelled, op.emit("copy", [w], value, kind="identity")
+
+
+@rule("FULLY_CONNECTED")
+def fully_connected(op: Operation) -> Tensor:
+    if op.option("weights_format"):
+        raise op.unsupported("shuffled weights", "export the model with the default weights format")
+    x, weights = op.input(0), op.input(1)
+    if weights.rank != 2 or weights.static_shape is None:
+        raise op.unsupported(f"a weight of shape {weights.shape}", "it must be [out, in]")
+    depth = weights.static_shape[1]
+    keep = op.option("keep_dims")
+    if x.rank != 2 and not (keep and x.shape is not None and x.shape[-1] == depth):
+        x = op.reshape(x, [-1, depth])
+    if weights.data is None:
+        if x.quantization is not None:
+            w, bias, integer = weights, op.optional(2), True
+        else:
+            w, bias, integer = op.real(weights), op.optional(2), False
+    else:
+        x, w, bias, integer = product_operands(op, x, weights.data, weights.quantization, op.optional(2))
+    attributes: dict[str, Any] = {"transpose_b": True}
+    if integer:
+        attributes["requant"] = "tflite_single"
+        if w.quantization is not None and w.quantization.axis is None:
+            x, w = one_scale(op, x, w)
+    if integer and x.dtype == "i16" and (exact := _wide(op, x, w, bias)) is not None:
+        return exact
+    return finish(op, op.emit("matmul", [x, w, bias], product_quantization(op, integer), **attributes))
+
+
+def _wide(op: Operation, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
+    """16-bit activations: the reference kernel multiplies the 64-bit sum by the whole Q31 multiplier, where convolutions cut
+    it to 16 bits. None where the product of the largest possible sum would not fit 64 bits."""
+    spec = op.output()
+    if w.data is None or (bias is not None and bias.data is None) or spec.quantization is None:
+        return None
+    assert x.quantization is not None and w.quantization is not None
+    (sx, _), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
+    most = 32768 * int(np.abs(w.data.astype(np.int64)).sum(1).max()) + (
+        0 if bias is None or bias.data is None else int(np.abs(bias.data).max())
+    )
+    pairs = [quantize_multiplier(float(sx) * float(s) / float(sy)) for s in w.quantization.scale.reshape(-1)]
+    if most >= 1 << 31 or any(not -31 <= shift <= 30 for _, shift in pairs):
+        return None
+    fixed, total = (op.constant(np.array(v, np.int64)) for v in ([f for f, _ in pairs], [31 - s for _, s in pairs]))
+    low, high = op.limits(op.activation())
+    sums = op.emit("matmul", [x, w, bias], transpose_b=True, output_dtype="i64")
+
+    def body(v: Expr, f: Expr, t: Expr) -> Expr:
+        half = v.lift(1).binary("shift_left", t - 1)
+        return ((v * f + half).binary("shift_right", t) + zy).max(low).min(high)
+
+    return op.quantized(op.map([sums, fixed, total], body, spec.dtype), spec)
+
+
+@rule("BATCH_MATMUL")
+def batch_matmul(op: Operation) -> Tensor:
+    a, b = op.input(0), op.input(1)
+    attributes: dict[str, Any] = {"transpose_a": op.option("adjoint_x"), "transpose_b": op.option("adjoint_y")}
+    integer = a.quantization is not None and b.quantization is not None
+    if integer and a.dtype == "i16":  # both operands are 16 bits wide: exact in f64
+        return op.store(op.emit("matmul", [op.real(a), op.real(b)], **attributes))
+    if integer:
+        a, b = one_scale(op, a, b)
+        attributes["requant"] = "tflite_single"
+    elif b.quantization is not None:
+        op.importer.hybrid.append(op.output().name)
+        b = op.real(b)
+    y = op.emit("matmul", [a, b], product_quantization(op, integer), **attributes)
+    return op.quantized(y, op.output()) if integer else y

@@ -1,0 +1,262 @@
+"""Rules of ops that only move elements: quantization stays with what is moved, padding is the stored zero point."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization
+from linnet.converters.tflite.registry import rule
+from linnet.graph import Tensor
+
+
+@rule("RESHAPE")
+def reshape(op: Operation) -> Tensor:
+    x = op.input(0)
+    shape = op.ints(1)
+    if shape is None and op.optional(1) is None:
+        shape = op.option("shape")
+        shape = list(op.output().shape) if shape is None else shape
+    if shape is None:
+        return op.as_declared(op.copy([x, op.indices(1)], kind="reshape", allow_zero=True))
+    return op.as_declared(op.reshape(x, shape))
+
+
+@rule("SQUEEZE")
+def squeeze(op: Operation) -> Tensor:
+    x, rank = op.input(0), op.rank()
+    axes = [op.axis(a, rank) for a in op.option("axes") or ()]
+    if not axes:
+        axes = [i for i, d in enumerate(x.shape or ()) if d == 1]
+    return op.as_declared(op.copy([x], kind="squeeze", axes=axes) if axes else op.copy([x], kind="identity"))
+
+
+@rule("EXPAND_DIMS")
+def expand_dims(op: Operation) -> Tensor:
+    axis = int(op.require(1, "the axis").reshape(-1)[0])
+    return op.as_declared(op.copy([op.input(0)], kind="unsqueeze", axes=[op.axis(axis, op.rank() + 1)]))
+
+
+@rule("TRANSPOSE")
+def transpose(op: Operation) -> Tensor:
+    return op.as_declared(op.transpose(op.input(0), [int(v) for v in op.require(1, "the permutation")]))
+
+
+@rule("CONCATENATION")
+def concatenation(op: Operation) -> Tensor:
+    """Parts of another quantization than the output's are requantized (ConcatenationWithScaling)."""
+    spec = op.output()
+    parts = [op.input(i) for i in range(len(op.inputs))]
+    if spec.quantization is not None:
+        target = spec.quantization
+        parts = [
+            op.requantize(p, spec)
+            if p.quantization is not None and not same_quantization(p.quantization, target)
+            else p
+            for p in parts
+        ]
+    y = parts[0] if len(parts) == 1 else op.copy(parts, kind="concat", axis=op.axis(op.option("axis"), op.rank()))
+    return op.activate(op.as_declared(y))
+
+
+@rule("PACK")
+def pack(op: Operation) -> Tensor:
+    axis = op.axis(op.option("axis"), op.rank() + 1)
+    parts = [op.copy([op.input(i)], kind="unsqueeze", axes=[axis]) for i in range(len(op.inputs))]
+    return op.as_declared(parts[0] if len(parts) == 1 else op.copy(parts, kind="concat", axis=axis))
+
+
+def _split(op: Operation, x: Tensor, axis: int, sizes: list[int]) -> list[Tensor]:
+    q = [x.quantization] * len(sizes)
+    if len(sizes) == 1:
+        return [op.copy([x], kind="identity")]
+    return op.emit_all("copy", [x], len(sizes), q if x.quantization else (), kind="split", axis=axis, shape=sizes)
+
+
+def _known(op: Operation, x: Tensor, axis: int) -> int:
+    size = None if x.shape is None else x.shape[axis]
+    if not isinstance(size, int):
+        raise op.unsupported(f"dimension {axis} is not known", "fix the input shapes (input_shapes)")
+    return size
+
+
+@rule("UNPACK")
+def unpack(op: Operation) -> list[Tensor]:
+    x, axis = op.input(0), op.axis(op.option("axis"), op.rank())
+    if _known(op, x, axis) != len(op.outputs):
+        raise op.unsupported(f"{len(op.outputs)} outputs of {_known(op, x, axis)} slices", "export the model again")
+    parts = _split(op, x, axis, [1] * len(op.outputs))
+    return [op.as_declared(op.copy([p], kind="squeeze", axes=[axis]), i) for i, p in enumerate(parts)]
+
+
+@rule("SPLIT")
+def split(op: Operation) -> list[Tensor]:
+    x, count = op.input(1), len(op.outputs)
+    axis = op.axis(int(op.require(0, "the axis").reshape(-1)[0]), op.rank(1))
+    parts = _split(op, x, axis, [_known(op, x, axis) // count] * count)
+    return [op.as_declared(p, i) for i, p in enumerate(parts)]
+
+
+@rule("SPLIT_V")
+def split_v(op: Operation) -> list[Tensor]:
+    x, sizes = op.input(0), [int(v) for v in op.require(1, "the sizes").reshape(-1)]
+    axis = op.axis(int(op.require(2, "the axis").reshape(-1)[0]), op.rank())
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = _known(op, x, axis) - sum(sizes) - 1
+    return [op.as_declared(p, i) for i, p in enumerate(_split(op, x, axis, sizes))]
+
+
+@rule("SLICE")
+def slice_(op: Operation) -> Tensor:
+    """Begin and size per axis; a size of -1 is all that is left."""
+    x, rank = op.input(0), op.rank()
+    begin, size = op.ints(1), op.ints(2)
+    if begin is None or size is None:
+        if size is not None and -1 not in size:
+            starts = op.indices(1)
+            stops = op.map([starts, op.constant(np.array(size, np.int64))], lambda a, b: a + b)
+            return op.as_declared(op.copy([x, starts, stops], kind="slice"))
+        raise op.unsupported("begin or size is not a constant", "fix the input shapes (input_shapes)")
+    ends = [(1 << 62) if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
+    return op.as_declared(op.copy([x], kind="slice", axes=list(range(rank)), starts=begin, ends=ends, steps=[1] * rank))
+
+
+@rule("STRIDED_SLICE")
+def strided_slice(op: Operation) -> Tensor:
+    """NumPy's slicing, with masks for what is left out (TensorFlow's StridedSlice)."""
+    x, rank = op.input(0), op.rank()
+    begin, end, steps = (
+        [int(v) for v in op.require(i, w).reshape(-1)] for i, w in ((1, "begin"), (2, "end"), (3, "strides"))
+    )
+    masks = {n: int(op.option(f"{n}_mask")) for n in ("begin", "end", "ellipsis", "new_axis", "shrink")}
+    bits = {n: [bool(m >> i & 1) for i in range(len(begin))] for n, m in masks.items()}
+    used = sum(1 for i in range(len(begin)) if not bits["new_axis"][i] and not bits["ellipsis"][i])
+    axis = 0
+    axes, starts, ends, strides, gone, fresh = [], [], [], [], [], []
+    place = 0  # in the result, before shrinking
+    for i in range(len(begin)):
+        if bits["ellipsis"][i]:
+            axis += rank - used
+            place += rank - used
+            continue
+        if bits["new_axis"][i]:
+            fresh.append(place)
+            place += 1
+            continue
+        if bits["shrink"][i]:
+            start = begin[i]
+            axes.append(axis)
+            starts.append(start)
+            strides.append(1)
+            ends.append(start + 1 if start != -1 else 1 << 62)
+            gone.append(place)
+        else:
+            step = steps[i]
+            stop = end[i] + begin[i] if op.option("offset") else end[i]
+            axes.append(axis)
+            strides.append(step)
+            starts.append(begin[i] if not bits["begin"][i] else 0 if step > 0 else (1 << 62))
+            ends.append(stop if not bits["end"][i] else (1 << 62) if step > 0 else -(1 << 62))
+        axis += 1
+        place += 1
+    y = op.copy([x], kind="slice", axes=axes, starts=starts, ends=ends, steps=strides) if axes else x
+    if fresh:
+        y = op.copy([y], kind="unsqueeze", axes=fresh)
+    if gone:
+        y = op.copy([y], kind="squeeze", axes=gone)
+    return op.as_declared(y)
+
+
+@rule("PAD", "PADV2")
+def pad(op: Operation) -> Tensor:
+    x = op.input(0)
+    amounts = op.require(1, "the paddings").reshape(-1, 2).astype(np.int64)
+    value = 0.0
+    given = op.optional(2)
+    if given is not None:
+        value = float(op.require(2, "the pad value").reshape(-1)[0])
+    elif x.quantization is not None:
+        value = float(per_tensor(x.quantization, "the input")[1])
+    return op.as_declared(op.pad(x, [int(v) for v in (*amounts[:, 0], *amounts[:, 1])], value))
+
+
+@rule("MIRROR_PAD")
+def mirror_pad(op: Operation) -> Tensor:
+    """REFLECT leaves the edge out; SYMMETRIC repeats it, which is an edge pad by one of a reflection, axis by axis."""
+    x = op.input(0)
+    amounts = op.require(1, "the paddings").reshape(-1, 2).astype(np.int64)
+    if op.option("mode") == 0:
+        return op.as_declared(op.pad(x, [int(v) for v in (*amounts[:, 0], *amounts[:, 1])], mode="reflect"))
+    for axis, (before, after) in enumerate(amounts.tolist()):
+        size = _known(op, x, axis)
+        if max(before, after) > size:
+            raise op.unsupported(f"a symmetric pad of {max(before, after)} over {size} elements", "pad less")
+        if before or after:
+            op.limit(size)
+            order = [*range(before - 1, -1, -1), *range(size), *range(size - 1, size - 1 - after, -1)]
+            x = op.emit("gather", [x, op.constant(np.array(order, np.int64))], x.quantization, axis=axis)
+    return op.as_declared(x)
+
+
+@rule("TILE")
+def tile(op: Operation) -> Tensor:
+    return op.as_declared(op.copy([op.input(0), op.indices(1)], kind="tile"))
+
+
+@rule("BROADCAST_TO")
+def broadcast_to(op: Operation) -> Tensor:
+    return op.as_declared(op.copy([op.input(0), op.indices(1)], kind="expand"))
+
+
+@rule("SPACE_TO_DEPTH", "DEPTH_TO_SPACE")
+def blocks(op: Operation) -> Tensor:
+    kind = op.spec.op.lower()
+    return op.as_declared(op.copy([op.input(0)], kind=kind, axis=-1, block=op.option("block")))
+
+
+@rule("SPACE_TO_BATCH_ND")
+def space_to_batch(op: Operation) -> Tensor:
+    x, rank = op.input(0), op.rank()
+    sizes = [int(v) for v in op.require(1, "the block shape").reshape(-1)]
+    amounts = op.require(2, "the paddings").reshape(-1, 2).tolist()
+    tail = rank - 1 - len(sizes)
+    if any(before or after for before, after in amounts):
+        value = 0.0 if x.quantization is None else float(per_tensor(x.quantization, "the input")[1])
+        x = op.pad(x, [0, *(a[0] for a in amounts), *[0] * tail, 0, *(a[1] for a in amounts), *[0] * tail], value)
+    dims = [_known(op, x, i) for i in range(rank)]
+    split = [dims[0]]
+    for d, b in zip(dims[1:], sizes, strict=False):
+        split += [d // b, b]
+    y = op.reshape(x, [*split, *dims[1 + len(sizes) :]])
+    inner, outer = [2 + 2 * i for i in range(len(sizes))], [1 + 2 * i for i in range(len(sizes))]
+    y = op.transpose(y, [*inner, 0, *outer, *range(1 + 2 * len(sizes), y.rank or 0)])
+    batch = dims[0] * int(np.prod(sizes))
+    return op.as_declared(
+        op.reshape(y, [batch, *(d // b for d, b in zip(dims[1:], sizes, strict=False)), *dims[1 + len(sizes) :]])
+    )
+
+
+@rule("BATCH_TO_SPACE_ND")
+def batch_to_space(op: Operation) -> Tensor:
+    x, rank = op.input(0), op.rank()
+    sizes = [int(v) for v in op.require(1, "the block shape").reshape(-1)]
+    crops = op.require(2, "the crops").reshape(-1, 2).tolist()
+    dims, count = [_known(op, x, i) for i in range(rank)], len(sizes)
+    batch = dims[0] // int(np.prod(sizes))
+    y = op.reshape(x, [*sizes, batch, *dims[1:]])
+    order = [count]
+    for i in range(count):
+        order += [count + 1 + i, i]
+    y = op.transpose(y, [*order, *range(2 * count + 1, rank + count)])
+    y = op.reshape(y, [batch, *(d * b for d, b in zip(dims[1:], sizes, strict=False)), *dims[1 + count :]])
+    for i, (before, after) in enumerate(crops):
+        if before or after:
+            y = op.slice(y, 1 + i, before, dims[1 + i] * sizes[i] - after)
+    return op.as_declared(y)
+
+
+@rule("REVERSE_V2")
+def reverse(op: Operation) -> Tensor:
+    y = op.input(0)
+    for axis in (int(v) for v in op.require(1, "the axes").reshape(-1)):
+        y = op.slice(y, op.axis(axis, op.rank()), 1 << 62, -(1 << 62), -1)
+    return op.as_declared(y)
