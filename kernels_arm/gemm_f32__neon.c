@@ -1,6 +1,6 @@
 /* gemm_f32__neon.c - f32 matmul and conv for every ARMv8, tiles of up to 8 x 8: 16 accumulators, 8 vectors of A, which
- * hold four steps of K each, and 2 of B. f16 and bf16 activations are widened on the way in (gather), weights panel by panel.
- * Sums are taken in blocks of K_BLOCK products, as in kernels_x86/gemm_f32.inc, for the smaller error. */
+ * hold four steps of K each, and 2 of B. f16 and bf16 activations are widened on the way in (gather), weights panel by
+ * panel. Sums are taken in blocks of K_BLOCK products, as in kernels_x86/gemm_f32.inc, for the smaller error. */
 #include "core/gemm.h"
 
 #include <arm_neon.h>
@@ -24,14 +24,11 @@ static inline float32x4_t load_bf16(const void *p) {
     do {                                                                                                               \
         float32x4_t column[2];                                                                                         \
         LN_UNROLL                                                                                                      \
-        for (int j = 0; j < vectors; j++)                                                                              \
-            column[j] = vld1q_f32((const float *)(const void *)b + j * LANES);                                                                           \
+        for (int j = 0; j < vectors; j++) column[j] = vld1q_f32((const float *)(const void *)b + j * LANES);           \
         b += b_step;                                                                                                   \
         LN_UNROLL                                                                                                      \
-        for (int i = 0; i < rows; i++)                                                                                 \
-            LN_UNROLL                                                                                                  \
-            for (int j = 0; j < vectors; j++)                                                                          \
-                sum[i][j] = vfmaq_laneq_f32(sum[i][j], column[j], value[i], lane);                                     \
+        for (int i = 0; i < rows; i++) LN_UNROLL                                                                       \
+        for (int j = 0; j < vectors; j++) sum[i][j] = vfmaq_laneq_f32(sum[i][j], column[j], value[i], lane);           \
     } while (0)
 
 static inline __attribute__((always_inline)) void gemm_f32(const int rows, const int vectors, const ln_gemm_tile *t) {
@@ -55,23 +52,19 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
     bool blocked = false;
     int64_t room = K_BLOCK;
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++)
-            sum[i][j] = vld1q_f32(init + i * init_step + j * LANES);
+    for (int i = 0; i < rows; i++) LN_UNROLL
+    for (int j = 0; j < vectors; j++) sum[i][j] = vld1q_f32(init + i * init_step + j * LANES);
     for (int64_t taps = t->taps; taps > 0; taps--, a += rows) {
         const float *row[MAX_ROWS];
         LN_UNROLL
-        for (int i = 0; i < rows; i++)
-            row[i] = a[i];
+        for (int i = 0; i < rows; i++) row[i] = a[i];
         for (int64_t kc = t->kc; kc > 0;) {
             int64_t left = kc < room ? kc : room;
             kc -= left, room -= left;
             for (; left >= 4; left -= 4) {
                 float32x4_t value[MAX_ROWS];
                 LN_UNROLL
-                for (int i = 0; i < rows; i++, row[i - 1] += 4)
-                    value[i] = vld1q_f32(row[i]);
+                for (int i = 0; i < rows; i++, row[i - 1] += 4) value[i] = vld1q_f32(row[i]);
                 STEP(0);
                 STEP(1);
                 STEP(2);
@@ -80,37 +73,31 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
             for (; left > 0; left--) {
                 float32x4_t value[MAX_ROWS];
                 LN_UNROLL
-                for (int i = 0; i < rows; i++, row[i - 1]++)
-                    value[i] = vld1q_dup_f32(row[i]);
+                for (int i = 0; i < rows; i++, row[i - 1]++) value[i] = vld1q_dup_f32(row[i]);
                 STEP(0);
             }
-            if (room > 0)
-                continue;
+            if (room > 0) continue;
             room = K_BLOCK;
             LN_UNROLL
-            for (int i = 0; i < rows; i++)
-                LN_UNROLL
-                for (int j = 0; j < vectors; j++) {
-                    float *block = blocks + (i * vectors + j) * LANES;
-                    vst1q_f32(block, blocked ? vaddq_f32(sum[i][j], vld1q_f32(block)) : sum[i][j]);
-                    sum[i][j] = vdupq_n_f32(0);
-                }
+            for (int i = 0; i < rows; i++) LN_UNROLL
+            for (int j = 0; j < vectors; j++) {
+                float *block = blocks + (i * vectors + j) * LANES;
+                vst1q_f32(block, blocked ? vaddq_f32(sum[i][j], vld1q_f32(block)) : sum[i][j]);
+                sum[i][j] = vdupq_n_f32(0);
+            }
             blocked = true;
         }
     }
     if (blocked) {
         LN_UNROLL
-        for (int i = 0; i < rows; i++)
-            LN_UNROLL
-            for (int j = 0; j < vectors; j++)
-                sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(blocks + (i * vectors + j) * LANES));
+        for (int i = 0; i < rows; i++) LN_UNROLL
+        for (int j = 0; j < vectors; j++)
+            sum[i][j] = vaddq_f32(sum[i][j], vld1q_f32(blocks + (i * vectors + j) * LANES));
     }
     float32x4_t low = vdupq_n_f32(t->low), high = vdupq_n_f32(t->high);
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++)
-            vst1q_f32(c + i * ldc + j * LANES, vminq_f32(high, vmaxq_f32(low, sum[i][j])));
+    for (int i = 0; i < rows; i++) LN_UNROLL
+    for (int j = 0; j < vectors; j++) vst1q_f32(c + i * ldc + j * LANES, vminq_f32(high, vmaxq_f32(low, sum[i][j])));
     if (!whole)
         ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *edge, edge, width * (int64_t)sizeof *edge, rows, edge_bytes);
 }
@@ -129,21 +116,26 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
     const uint16_t *x = src;
     int64_t i = 0;
     if (stride == 1 && src_dtype == LINNET_F16)
-        for (; i + LANES <= n; i += LANES)
-            vst1q_f32(y + i, load_f16(x + i));
+        for (; i + LANES <= n; i += LANES) vst1q_f32(y + i, load_f16(x + i));
     if (stride == 1 && src_dtype == LINNET_BF16)
-        for (; i + LANES <= n; i += LANES)
-            vst1q_f32(y + i, load_bf16(x + i));
+        for (; i + LANES <= n; i += LANES) vst1q_f32(y + i, load_bf16(x + i));
     ln_gemm_convert_any(y + i, (const char *)src + i * stride * (int64_t)ln_dtype_size(src_dtype), stride, n - i,
                         src_dtype, LINNET_F32);
 }
 
-const ln_gemm_set ln_gemm_f32__neon = {
-    .a_dtype = LINNET_F32, .b_dtype = LINNET_F32, .c_dtype = LINNET_F32, .halves = true, .rows = MAX_ROWS,
-    .width = 2 * LANES, .depth = 1, .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
-    .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16, .full = full, .half = half,
-    .convert = convert};
+const ln_gemm_set ln_gemm_f32__neon = {.a_dtype = LINNET_F32,
+                                       .b_dtype = LINNET_F32,
+                                       .c_dtype = LINNET_F32,
+                                       .halves = true,
+                                       .rows = MAX_ROWS,
+                                       .width = 2 * LANES,
+                                       .depth = 1,
+                                       .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+                                       .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+                                       .full = full,
+                                       .half = half,
+                                       .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
 
-LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon",
-                "conv_transpose_f32_igemm_8x8__neon", LN_ISA_NEON, sets)
+LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", "conv_transpose_f32_igemm_8x8__neon",
+                LN_ISA_NEON, sets)

@@ -16,8 +16,7 @@ static void flush(const ln_gemm_tile *t, const int32_t *part, int rows, int64_t 
     const int64_t *init = t->init;
     int64_t *c = t->c;
     for (int i = 0; i < rows; i++, c += t->ldc, part += width)
-        for (int64_t n = 0; n < t->columns; n++)
-            c[n] = (first ? init[n] : c[n]) + part[n];
+        for (int64_t n = 0; n < t->columns; n++) c[n] = (first ? init[n] : c[n]) + part[n];
 }
 
 /* One step of K: a row of B is 8 weights (or 4) widened; the lane must be a constant. */
@@ -28,8 +27,7 @@ static void flush(const ln_gemm_tile *t, const int32_t *part, int rows, int64_t 
         LN_UNROLL                                                                                                      \
         for (int i = 0; i < rows; i++) {                                                                               \
             sum[i][0] = vmlal_laneq_s16(sum[i][0], vget_low_s16(column), value[i], lane);                              \
-            if (vectors == 2)                                                                                          \
-                sum[i][1] = vmlal_high_laneq_s16(sum[i][1], column, value[i], lane);                                   \
+            if (vectors == 2) sum[i][1] = vmlal_high_laneq_s16(sum[i][1], column, value[i], lane);                     \
         }                                                                                                              \
     } while (0)
 
@@ -47,25 +45,22 @@ static inline __attribute__((always_inline)) void gemm_s16(const int rows, const
     int32_t part[MAX_ROWS * 2 * LANES];
     int32x4_t sum[MAX_ROWS][2];
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++)
-            sum[i][j] = wide ? vdupq_n_s32(0) : vld1q_s32((const int32_t *)t->init + j * LANES);
+    for (int i = 0; i < rows; i++) LN_UNROLL
+    for (int j = 0; j < vectors; j++)
+        sum[i][j] = wide ? vdupq_n_s32(0) : vld1q_s32((const int32_t *)t->init + j * LANES);
     int64_t budget = STEPS_UNTIL_FLUSH;
     bool first = true;
     for (int64_t taps = t->taps; taps > 0; taps--, a += rows) {
         const int16_t *row[MAX_ROWS];
         LN_UNROLL
-        for (int i = 0; i < rows; i++)
-            row[i] = a[i];
+        for (int i = 0; i < rows; i++) row[i] = a[i];
         for (int64_t left = t->kc; left > 0;) {
             int64_t steps = wide ? ln_min(left, budget) : left;
             left -= steps, budget -= steps;
             for (; steps >= 8; steps -= 8) {
                 int16x8_t value[MAX_ROWS];
                 LN_UNROLL
-                for (int i = 0; i < rows; i++, row[i - 1] += 8)
-                    value[i] = vld1q_s16(row[i]);
+                for (int i = 0; i < rows; i++, row[i - 1] += 8) value[i] = vld1q_s16(row[i]);
                 STEP(0);
                 STEP(1);
                 STEP(2);
@@ -78,18 +73,16 @@ static inline __attribute__((always_inline)) void gemm_s16(const int rows, const
             for (; steps > 0; steps--) {
                 int16x8_t value[MAX_ROWS];
                 LN_UNROLL
-                for (int i = 0; i < rows; i++, row[i - 1]++)
-                    value[i] = vld1q_dup_s16(row[i]);
+                for (int i = 0; i < rows; i++, row[i - 1]++) value[i] = vld1q_dup_s16(row[i]);
                 STEP(0);
             }
             if (wide && budget == 0) {
                 LN_UNROLL
-                for (int i = 0; i < rows; i++)
-                    LN_UNROLL
-                    for (int j = 0; j < vectors; j++) {
-                        vst1q_s32(part + i * width + j * LANES, sum[i][j]);
-                        sum[i][j] = vdupq_n_s32(0);
-                    }
+                for (int i = 0; i < rows; i++) LN_UNROLL
+                for (int j = 0; j < vectors; j++) {
+                    vst1q_s32(part + i * width + j * LANES, sum[i][j]);
+                    sum[i][j] = vdupq_n_s32(0);
+                }
                 flush(t, part, rows, width, first);
                 first = false, budget = STEPS_UNTIL_FLUSH;
             }
@@ -101,12 +94,11 @@ static inline __attribute__((always_inline)) void gemm_s16(const int rows, const
     static const int32_t none[MAX_ROWS];
     const int32_t *row_sum = t->row_sum != NULL ? t->row_sum : none;
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++) {
-            int32x4_t v = wide ? sum[i][j] : vaddq_s32(sum[i][j], vdupq_n_s32(row_sum[i]));
-            vst1q_s32(c + i * ldc + j * LANES, v);
-        }
+    for (int i = 0; i < rows; i++) LN_UNROLL
+    for (int j = 0; j < vectors; j++) {
+        int32x4_t v = wide ? sum[i][j] : vaddq_s32(sum[i][j], vdupq_n_s32(row_sum[i]));
+        vst1q_s32(c + i * ldc + j * LANES, v);
+    }
     if (wide)
         flush(t, part, rows, width, first);
     else if (!direct)
@@ -132,11 +124,9 @@ static const ln_gemm_ukernel half_wide[MAX_ROWS + 1] = {LN_GEMM_ROWS_8(GEMM_HALF
 static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
     int16_t *y = dst;
     if (stride == 1 && src_dtype == LINNET_I8)
-        for (int64_t i = 0; i < n; i++)
-            y[i] = ((const int8_t *)src)[i];
+        for (int64_t i = 0; i < n; i++) y[i] = ((const int8_t *)src)[i];
     else if (stride == 1 && src_dtype == LINNET_U8)
-        for (int64_t i = 0; i < n; i++)
-            y[i] = ((const uint8_t *)src)[i];
+        for (int64_t i = 0; i < n; i++) y[i] = ((const uint8_t *)src)[i];
     else if (stride == 1)
         memcpy(dst, src, (size_t)n * sizeof *y);
     else
@@ -145,14 +135,33 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 
 #include "kernels_arm/gemm_store.inc"
 
-const ln_gemm_set ln_gemm_i8__neon = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 1, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
-    .full = full, .half = half, .convert = convert, .row_sums = ln_gemm_row_sums_i16, .store = store};
-const ln_gemm_set ln_gemm_i16__neon = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 1, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i8__neon, .takes_b = 1u << LINNET_I8,
-    .full = full_wide, .half = half_wide, .convert = convert, .row_sums = ln_gemm_row_sums_i16, .store = store};
+const ln_gemm_set ln_gemm_i8__neon = {.a_dtype = LINNET_I16,
+                                      .b_dtype = LINNET_I8,
+                                      .c_dtype = LINNET_I32,
+                                      .rows = MAX_ROWS,
+                                      .width = 2 * LANES,
+                                      .depth = 1,
+                                      .takes = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                      .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                      .full = full,
+                                      .half = half,
+                                      .convert = convert,
+                                      .row_sums = ln_gemm_row_sums_i16,
+                                      .store = store};
+const ln_gemm_set ln_gemm_i16__neon = {.a_dtype = LINNET_I16,
+                                       .b_dtype = LINNET_I8,
+                                       .c_dtype = LINNET_I64,
+                                       .rows = MAX_ROWS,
+                                       .width = 2 * LANES,
+                                       .depth = 1,
+                                       .takes = 1u << LINNET_I16,
+                                       .narrow = &ln_gemm_i8__neon,
+                                       .takes_b = 1u << LINNET_I8,
+                                       .full = full_wide,
+                                       .half = half_wide,
+                                       .convert = convert,
+                                       .row_sums = ln_gemm_row_sums_i16,
+                                       .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__neon, &ln_gemm_i16__neon};
 
 LN_GEMM_KERNELS(int__neon, "matmul_int_s16_8x8__neon", "conv_int_igemm_s16_8x8__neon",

@@ -11,8 +11,7 @@
 
 static __attribute__((noinline)) uint32_t load_few(const uint8_t *p, int64_t n) {
     uint32_t v = 0;
-    for (int64_t i = 0; i < n; i++)
-        v |= (uint32_t)p[i] << (8 * i);
+    for (int64_t i = 0; i < n; i++) v |= (uint32_t)p[i] << (8 * i);
     return v;
 }
 
@@ -26,8 +25,8 @@ static __attribute__((noinline)) uint32_t load_few(const uint8_t *p, int64_t n) 
             for (int i = 0; i < rows; i++)                                                                             \
                 sum[i][j] = a_signed ? vdotq_laneq_s32(sum[i][j], vreinterpretq_s8_u8(column),                         \
                                                        vreinterpretq_s8_u8(value[i]), lane)                            \
-                                     : vreinterpretq_s32_u32(vdotq_laneq_u32(vreinterpretq_u32_s32(sum[i][j]), column, \
-                                                                             value[i], lane));                         \
+                                     : vreinterpretq_s32_u32(                                                          \
+                                           vdotq_laneq_u32(vreinterpretq_u32_s32(sum[i][j]), column, value[i], lane)); \
         }                                                                                                              \
     } while (0)
 
@@ -37,21 +36,17 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
     const void *const *a = t->a;
     int32x4_t sum[MAX_ROWS][2];
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++)
-            sum[i][j] = vld1q_s32((const int32_t *)t->init + j * LANES);
+    for (int i = 0; i < rows; i++) LN_UNROLL
+    for (int j = 0; j < vectors; j++) sum[i][j] = vld1q_s32((const int32_t *)t->init + j * LANES);
     for (int64_t taps = t->taps; taps > 0; taps--, a += rows) {
         const uint8_t *row[MAX_ROWS];
         LN_UNROLL
-        for (int i = 0; i < rows; i++)
-            row[i] = a[i];
+        for (int i = 0; i < rows; i++) row[i] = a[i];
         int64_t left = t->kc;
         uint8x16_t value[MAX_ROWS];
         for (; left >= 16; left -= 16) {
             LN_UNROLL
-            for (int i = 0; i < rows; i++, row[i - 1] += 16)
-                value[i] = vld1q_u8(row[i]);
+            for (int i = 0; i < rows; i++, row[i - 1] += 16) value[i] = vld1q_u8(row[i]);
             STEP(0);
             STEP(1);
             STEP(2);
@@ -77,10 +72,8 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
     static const int32_t none[MAX_ROWS];
     const int32_t *row_sum = t->row_sum != NULL ? t->row_sum : none;
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++)
-            vst1q_s32(c + i * ldc + j * LANES, vaddq_s32(sum[i][j], vdupq_n_s32(row_sum[i])));
+    for (int i = 0; i < rows; i++) LN_UNROLL
+    for (int j = 0; j < vectors; j++) vst1q_s32(c + i * ldc + j * LANES, vaddq_s32(sum[i][j], vdupq_n_s32(row_sum[i])));
     if (!whole)
         ln_gemm_copy_rows(t->c, t->ldc * (int64_t)sizeof *c, edge, width * (int64_t)sizeof *c, rows,
                           t->columns * (int64_t)sizeof *c);
@@ -110,14 +103,32 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
 
 #include "kernels_arm/gemm_store.inc"
 
-const ln_gemm_set ln_gemm_i8__dotprod = {
-    .a_dtype = LINNET_I8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 4, .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s,
-    .half = half_s, .convert = convert, .row_sums = ln_gemm_row_sums_i8, .store = store};
-const ln_gemm_set ln_gemm_u8__dotprod = {
-    .a_dtype = LINNET_U8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 4, .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u,
-    .half = half_u, .convert = convert, .row_sums = ln_gemm_row_sums_u8, .store = store};
+const ln_gemm_set ln_gemm_i8__dotprod = {.a_dtype = LINNET_I8,
+                                         .b_dtype = LINNET_I8,
+                                         .c_dtype = LINNET_I32,
+                                         .rows = MAX_ROWS,
+                                         .width = 2 * LANES,
+                                         .depth = 4,
+                                         .takes = 1u << LINNET_I8,
+                                         .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                         .full = full_s,
+                                         .half = half_s,
+                                         .convert = convert,
+                                         .row_sums = ln_gemm_row_sums_i8,
+                                         .store = store};
+const ln_gemm_set ln_gemm_u8__dotprod = {.a_dtype = LINNET_U8,
+                                         .b_dtype = LINNET_U8,
+                                         .c_dtype = LINNET_I32,
+                                         .rows = MAX_ROWS,
+                                         .width = 2 * LANES,
+                                         .depth = 4,
+                                         .takes = 1u << LINNET_U8,
+                                         .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                         .full = full_u,
+                                         .half = half_u,
+                                         .convert = convert,
+                                         .row_sums = ln_gemm_row_sums_u8,
+                                         .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__dotprod, &ln_gemm_u8__dotprod};
 
 LN_GEMM_KERNELS(int8__dotprod, "matmul_int8_dp4_8x8__dotprod", "conv_int8_igemm_dp4_8x8__dotprod",

@@ -30,12 +30,18 @@ static void convert(void *dst, const void *src, int64_t stride, int64_t n, int s
     ln_gemm_convert_any(dst, src, stride, n, src_dtype, LINNET_F32);
 }
 
-const ln_gemm_set ln_gemm_f32__sse2 = {
-    .a_dtype = LINNET_F32, .b_dtype = LINNET_F32, .c_dtype = LINNET_F32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 1, .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
-    .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16, .full = full, .half = half,
-    .convert = convert};
+const ln_gemm_set ln_gemm_f32__sse2 = {.a_dtype = LINNET_F32,
+                                       .b_dtype = LINNET_F32,
+                                       .c_dtype = LINNET_F32,
+                                       .rows = MAX_ROWS,
+                                       .width = 2 * VEC_LANES,
+                                       .depth = 1,
+                                       .takes = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+                                       .takes_b = 1u << LINNET_F32 | 1u << LINNET_F16 | 1u << LINNET_BF16,
+                                       .full = full,
+                                       .half = half,
+                                       .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__sse2};
 
-LN_GEMM_KERNELS(f32__sse2, "matmul_f32_4x8__sse2", "conv_f32_igemm_4x8__sse2",
-                "conv_transpose_f32_igemm_4x8__sse2", LN_ISA_SSE2, sets)
+LN_GEMM_KERNELS(f32__sse2, "matmul_f32_4x8__sse2", "conv_f32_igemm_4x8__sse2", "conv_transpose_f32_igemm_4x8__sse2",
+                LN_ISA_SSE2, sets)

@@ -27,14 +27,33 @@ static inline VEC VEC_PAIRS_ADD(VEC x, VEC y, VEC sum) {
 #include "kernels_x86/gemm_s16.inc"
 #include "kernels_x86/gemm_store.inc"
 
-const ln_gemm_set ln_gemm_i8__avx2 = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
-    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = store};
-const ln_gemm_set ln_gemm_i16__avx2 = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i8__avx2, .takes_b = 1u << LINNET_I8,
-    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = store};
+const ln_gemm_set ln_gemm_i8__avx2 = {.a_dtype = LINNET_I16,
+                                      .b_dtype = LINNET_I8,
+                                      .c_dtype = LINNET_I32,
+                                      .rows = MAX_ROWS,
+                                      .width = 2 * VEC_LANES,
+                                      .depth = 2,
+                                      .takes = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                      .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                      .full = full,
+                                      .half = half,
+                                      .convert = convert,
+                                      .row_sums = row_sums,
+                                      .store = store};
+const ln_gemm_set ln_gemm_i16__avx2 = {.a_dtype = LINNET_I16,
+                                       .b_dtype = LINNET_I8,
+                                       .c_dtype = LINNET_I64,
+                                       .rows = MAX_ROWS,
+                                       .width = 2 * VEC_LANES,
+                                       .depth = 2,
+                                       .takes = 1u << LINNET_I16,
+                                       .narrow = &ln_gemm_i8__avx2,
+                                       .takes_b = 1u << LINNET_I8,
+                                       .full = full,
+                                       .half = half,
+                                       .convert = convert,
+                                       .row_sums = row_sums,
+                                       .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx2, &ln_gemm_i16__avx2};
 
 LN_GEMM_KERNELS(int__avx2, "matmul_int_s16pairs_6x16__avx2", "conv_int_igemm_s16pairs_6x16__avx2",

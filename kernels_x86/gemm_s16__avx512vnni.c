@@ -21,15 +21,33 @@
 #include "kernels_x86/gemm_store.inc"
 
 /* 16-bit activations whose sums 32 bits hold. */
-const ln_gemm_set ln_gemm_i16narrow__avx512vnni = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = store};
-const ln_gemm_set ln_gemm_i16__avx512vnni = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i16narrow__avx512vnni, .takes_b = 1u << LINNET_I8,
-    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = store};
+const ln_gemm_set ln_gemm_i16narrow__avx512vnni = {.a_dtype = LINNET_I16,
+                                                   .b_dtype = LINNET_I8,
+                                                   .c_dtype = LINNET_I32,
+                                                   .rows = MAX_ROWS,
+                                                   .width = 2 * VEC_LANES,
+                                                   .depth = 2,
+                                                   .full = full,
+                                                   .half = half,
+                                                   .convert = convert,
+                                                   .row_sums = row_sums,
+                                                   .store = store};
+const ln_gemm_set ln_gemm_i16__avx512vnni = {.a_dtype = LINNET_I16,
+                                             .b_dtype = LINNET_I8,
+                                             .c_dtype = LINNET_I64,
+                                             .rows = MAX_ROWS,
+                                             .width = 2 * VEC_LANES,
+                                             .depth = 2,
+                                             .takes = 1u << LINNET_I16,
+                                             .narrow = &ln_gemm_i16narrow__avx512vnni,
+                                             .takes_b = 1u << LINNET_I8,
+                                             .full = full,
+                                             .half = half,
+                                             .convert = convert,
+                                             .row_sums = row_sums,
+                                             .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i16__avx512vnni};
 
 LN_GEMM_KERNELS(int16__avx512vnni, "matmul_int16_s16pairs_14x32__avx512vnni",
-                "conv_int16_igemm_s16pairs_14x32__avx512vnni",
-                "conv_transpose_int16_igemm_s16pairs_14x32__avx512vnni", LN_ISA_AVX512VNNI, sets)
+                "conv_int16_igemm_s16pairs_14x32__avx512vnni", "conv_transpose_int16_igemm_s16pairs_14x32__avx512vnni",
+                LN_ISA_AVX512VNNI, sets)

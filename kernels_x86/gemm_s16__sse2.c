@@ -30,14 +30,33 @@ static inline VEC VEC_PAIRS_ADD(VEC x, VEC y, VEC sum) {
 
 #include "kernels_x86/gemm_s16.inc"
 
-const ln_gemm_set ln_gemm_i8__sse2 = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I8 | 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
-    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = ln_gemm_store_any};
-const ln_gemm_set ln_gemm_i16__sse2 = {
-    .a_dtype = LINNET_I16, .b_dtype = LINNET_I8, .c_dtype = LINNET_I64, .rows = MAX_ROWS, .width = 2 * VEC_LANES,
-    .depth = 2, .takes = 1u << LINNET_I16, .narrow = &ln_gemm_i8__sse2, .takes_b = 1u << LINNET_I8,
-    .full = full, .half = half, .convert = convert, .row_sums = row_sums, .store = ln_gemm_store_any};
+const ln_gemm_set ln_gemm_i8__sse2 = {.a_dtype = LINNET_I16,
+                                      .b_dtype = LINNET_I8,
+                                      .c_dtype = LINNET_I32,
+                                      .rows = MAX_ROWS,
+                                      .width = 2 * VEC_LANES,
+                                      .depth = 2,
+                                      .takes = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                      .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                      .full = full,
+                                      .half = half,
+                                      .convert = convert,
+                                      .row_sums = row_sums,
+                                      .store = ln_gemm_store_any};
+const ln_gemm_set ln_gemm_i16__sse2 = {.a_dtype = LINNET_I16,
+                                       .b_dtype = LINNET_I8,
+                                       .c_dtype = LINNET_I64,
+                                       .rows = MAX_ROWS,
+                                       .width = 2 * VEC_LANES,
+                                       .depth = 2,
+                                       .takes = 1u << LINNET_I16,
+                                       .narrow = &ln_gemm_i8__sse2,
+                                       .takes_b = 1u << LINNET_I8,
+                                       .full = full,
+                                       .half = half,
+                                       .convert = convert,
+                                       .row_sums = row_sums,
+                                       .store = ln_gemm_store_any};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__sse2, &ln_gemm_i16__sse2};
 
 LN_GEMM_KERNELS(int__sse2, "matmul_int_s16pairs_4x8__sse2", "conv_int_igemm_s16pairs_4x8__sse2",

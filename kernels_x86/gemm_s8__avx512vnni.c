@@ -23,22 +23,18 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
     const void *const *a = t->a;
     __m512i sum[MAX_ROWS][2];
     LN_UNROLL
-    for (int i = 0; i < rows; i++)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++)
-            sum[i][j] = _mm512_load_si512((const int32_t *)t->init + j * LANES);
+    for (int i = 0; i < rows; i++) LN_UNROLL
+    for (int j = 0; j < vectors; j++) sum[i][j] = _mm512_load_si512((const int32_t *)t->init + j * LANES);
     for (int64_t taps = t->taps; taps > 0; taps--, a += rows) {
         const uint8_t *row[MAX_ROWS];
         LN_UNROLL
-        for (int i = 0; i < rows; i++)
-            row[i] = a[i];
+        for (int i = 0; i < rows; i++) row[i] = a[i];
         const int64_t kc = t->kc;
         int64_t k = 0;
         for (; k + 4 <= kc; k += 4, b += 4 * width) {
             __m512i column[2];
             LN_UNROLL
-            for (int j = 0; j < vectors; j++)
-                column[j] = _mm512_load_si512(b + j * 4 * LANES);
+            for (int j = 0; j < vectors; j++) column[j] = _mm512_load_si512(b + j * 4 * LANES);
             LN_UNROLL
             for (int i = 0; i < rows; i++) {
                 __m512i value = _mm512_set1_epi32(load_four(row[i] + k));
@@ -70,11 +66,10 @@ static inline __attribute__((always_inline)) void gemm_s8(const int rows, const 
     const int32_t *row_sum = t->row_sum != NULL ? t->row_sum : none;
     int32_t *c = t->c;
     LN_UNROLL
-    for (int i = 0; i < rows; i++, c += t->ldc)
-        LN_UNROLL
-        for (int j = 0; j < vectors; j++)
-            _mm512_mask_storeu_epi32(c + j * LANES, j == vectors - 1 ? last_mask : first_mask,
-                                     _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(row_sum[i])));
+    for (int i = 0; i < rows; i++, c += t->ldc) LN_UNROLL
+    for (int j = 0; j < vectors; j++)
+        _mm512_mask_storeu_epi32(c + j * LANES, j == vectors - 1 ? last_mask : first_mask,
+                                 _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(row_sum[i])));
 }
 
 #define GEMM_INSTANCE(r)                                                                                               \
@@ -135,14 +130,32 @@ static void row_sums_u(const void *const *a, int64_t taps, int64_t rows, int64_t
 
 #include "kernels_x86/gemm_store.inc"
 
-const ln_gemm_set ln_gemm_i8__avx512vnni = {
-    .a_dtype = LINNET_I8, .b_dtype = LINNET_U8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 4, .takes = 1u << LINNET_I8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_s,
-    .half = half_s, .convert = convert, .row_sums = row_sums_s, .store = store};
-const ln_gemm_set ln_gemm_u8__avx512vnni = {
-    .a_dtype = LINNET_U8, .b_dtype = LINNET_I8, .c_dtype = LINNET_I32, .rows = MAX_ROWS, .width = 2 * LANES,
-    .depth = 4, .takes = 1u << LINNET_U8, .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8, .full = full_u,
-    .half = half_u, .convert = convert, .row_sums = row_sums_u, .store = store};
+const ln_gemm_set ln_gemm_i8__avx512vnni = {.a_dtype = LINNET_I8,
+                                            .b_dtype = LINNET_U8,
+                                            .c_dtype = LINNET_I32,
+                                            .rows = MAX_ROWS,
+                                            .width = 2 * LANES,
+                                            .depth = 4,
+                                            .takes = 1u << LINNET_I8,
+                                            .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                            .full = full_s,
+                                            .half = half_s,
+                                            .convert = convert,
+                                            .row_sums = row_sums_s,
+                                            .store = store};
+const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
+                                            .b_dtype = LINNET_I8,
+                                            .c_dtype = LINNET_I32,
+                                            .rows = MAX_ROWS,
+                                            .width = 2 * LANES,
+                                            .depth = 4,
+                                            .takes = 1u << LINNET_U8,
+                                            .takes_b = 1u << LINNET_I8 | 1u << LINNET_U8,
+                                            .full = full_u,
+                                            .half = half_u,
+                                            .convert = convert,
+                                            .row_sums = row_sums_u,
+                                            .store = store};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 
 LN_GEMM_KERNELS(int8__avx512vnni, "matmul_int8_dp4_14x32__avx512vnni", "conv_int8_igemm_dp4_14x32__avx512vnni",

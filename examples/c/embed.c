@@ -7,16 +7,14 @@
 
 #include "linnet.h"
 
-static int complain(const linnet_error *error)
-{
+static int complain(const linnet_error *error) {
     char text[512];
     linnet_error_format(error, text, sizeof text);
     fprintf(stderr, "embed: %s\n", text);
     return 1;
 }
 
-static int classify(linnet_session *session, const linnet_plan *plan, FILE *input)
-{
+static int classify(linnet_session *session, const linnet_plan *plan, FILE *input) {
     linnet_error error;
     linnet_tensor_info in, out;
     const float *scores;
@@ -24,22 +22,20 @@ static int classify(linnet_session *session, const linnet_plan *plan, FILE *inpu
     linnet_plan_input(plan, 0, &in);
     /* The session's own buffer is filled in place: no copy. */
     if (fread(linnet_session_input(session, 0), 1, in.bytes, input) != in.bytes) {
-        fprintf(stderr, "embed: the input file is shorter than the %lu bytes of %s\n", (unsigned long)in.bytes, in.name);
+        fprintf(stderr, "embed: the input file is shorter than the %lu bytes of %s\n", (unsigned long)in.bytes,
+                in.name);
         return 1;
     }
-    if (linnet_run(session, &error))
-        return complain(&error);
+    if (linnet_run(session, &error)) return complain(&error);
     linnet_session_output_info(session, 0, &out);
     scores = linnet_session_output(session, 0);
     for (i = 1; i < out.bytes / sizeof *scores; i++)
-        if (scores[i] > scores[best])
-            best = i;
+        if (scores[i] > scores[best]) best = i;
     printf("class %lu, score %.3f\n", (unsigned long)best, scores[best]);
     return 0;
 }
 
-int main(int count, char **arguments)
-{
+int main(int count, char **arguments) {
     linnet_model *model = NULL;
     linnet_plan *plan = NULL;
     linnet_session *session = NULL;
@@ -53,8 +49,7 @@ int main(int count, char **arguments)
         complain(&error);
     else
         status = classify(session, plan, input);
-    if (input)
-        fclose(input);
+    if (input) fclose(input);
     linnet_session_free(session);
     linnet_plan_free(plan);
     linnet_model_free(model);

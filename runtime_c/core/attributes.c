@@ -5,8 +5,7 @@
 #include <string.h>
 
 static linnet_status bad(linnet_error *error, const ln_op *op, const ln_attribute *a, int64_t got, const char *expected,
-                         int64_t limit)
-{
+                         int64_t limit) {
     ln_fail(error, LINNET_BAD_ATTRIBUTE, "attribute '%s' of %s is outside its range", a->name, op->name);
     ln_expected(error, expected, (long long)limit);
     ln_got(error, "%lld", (long long)got);
@@ -15,25 +14,21 @@ static linnet_status bad(linnet_error *error, const ln_op *op, const ln_attribut
 }
 
 static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_fb_table *table, int32_t function,
-                              int32_t n_functions, void *field, linnet_error *error)
-{
+                              int32_t n_functions, void *field, linnet_error *error) {
     int64_t value = a->default_integer;
     switch (a->type) {
     case LN_ATTRIBUTE_INT: value = ln_fb_signed(table, a->slot, 8, value); break;
     case LN_ATTRIBUTE_BOOL:
         value = ln_fb_unsigned(table, a->slot, 1, value);
-        if (value > 1)
-            return bad(error, op, a, value, "0 or %lld", 1);
+        if (value > 1) return bad(error, op, a, value, "0 or %lld", 1);
         break;
     case LN_ATTRIBUTE_ENUM:
         value = ln_fb_unsigned(table, a->slot, 1, value);
-        if (value >= a->limit)
-            return bad(error, op, a, value, "a number below %lld", a->limit);
+        if (value >= a->limit) return bad(error, op, a, value, "a number below %lld", a->limit);
         break;
     case LN_ATTRIBUTE_DTYPE:
         value = ln_fb_unsigned(table, a->slot, 1, value);
-        if (value > LINNET_BOOL)
-            return bad(error, op, a, value, "an element type, at most %lld", LINNET_BOOL);
+        if (value > LINNET_BOOL) return bad(error, op, a, value, "an element type, at most %lld", LINNET_BOOL);
         break;
     case LN_ATTRIBUTE_FUNCTION:
         value = ln_fb_signed(table, a->slot, 4, value);
@@ -64,49 +59,40 @@ static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_f
 }
 
 linnet_status ln_read_attributes(ln_pool *pool, const ln_op *op, const ln_fb_table *node, int32_t function,
-                                 int32_t n_functions, const void **out, linnet_error *error)
-{
+                                 int32_t n_functions, const void **out, linnet_error *error) {
     int64_t type = ln_fb_unsigned(node, LN_NODE_ATTRIBUTES_TYPE, 1, 0);
     ln_fb_table table = ln_fb_get_table(node, LN_NODE_ATTRIBUTES);
     char *attributes;
     *out = NULL;
-    if (node->fb->problem)
-        return ln_structure_problem(node->fb, LINNET_OK, error);
+    if (node->fb->problem) return ln_structure_problem(node->fb, LINNET_OK, error);
     if (table.at && type != op->id) {
         ln_fail(error, LINNET_CORRUPT, "a node of %s carries the attributes of another op", op->name);
         ln_expected(error, "union type %d", op->id);
         return ln_got(error, "%d", (int)type), LINNET_CORRUPT;
     }
-    if (op->n_attributes == 0)
-        return LINNET_OK;
+    if (op->n_attributes == 0) return LINNET_OK;
     attributes = ln_pool_alloc(pool, op->attributes_size);
-    if (!attributes)
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the attributes of a node");
+    if (!attributes) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the attributes of a node");
     for (int i = 0; i < op->n_attributes; i++) {
         const ln_attribute *a = &op->attributes[i];
         linnet_status status = read_one(op, a, &table, function, n_functions, attributes + a->offset, error);
-        if (status)
-            return status;
+        if (status) return status;
     }
     *out = attributes;
     return ln_structure_problem(node->fb, LINNET_OK, error);
 }
 
-const ln_op *ln_read_op(const ln_fb_table *node, linnet_error *error)
-{
+const ln_op *ln_read_op(const ln_fb_table *node, linnet_error *error) {
     int64_t id = ln_fb_unsigned(node, LN_NODE_OP, 2, 0);
-    if (id > 0 && id < LN_OP_LIMIT && ln_ops[id].name)
-        return &ln_ops[id];
+    if (id > 0 && id < LN_OP_LIMIT && ln_ops[id].name) return &ln_ops[id];
     ln_fail(error, LINNET_UNSUPPORTED, "this build does not know op number %d", (int)id);
     ln_expected(error, "an op of docs/ops.md, below %d", LN_OP_LIMIT);
     ln_hint(error, "use a newer linnet (this is %s)", linnet_version());
     return NULL;
 }
 
-linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, linnet_error *error)
-{
-    if (!fb->problem)
-        return otherwise;
+linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, linnet_error *error) {
+    if (!fb->problem) return otherwise;
     ln_fail(error, LINNET_CORRUPT, "the structure is damaged: %s", fb->problem);
     ln_got(error, "at byte %zu of the structure", fb->where);
     ln_hint(error, "copy or convert the file again");

@@ -7,41 +7,32 @@
 #include <string.h>
 
 /* Names come from files: a field stays one printable line, and is never cut inside a UTF-8 sequence. */
-static void tidy(char *field, size_t size)
-{
+static void tidy(char *field, size_t size) {
     size_t length = strlen(field), start = length;
     for (size_t i = 0; i < length; i++)
-        if ((unsigned char)field[i] < 0x20 || field[i] == 0x7f)
-            field[i] = '?';
-    if (length + 1 < size)
-        return;
-    while (start > 0 && ((unsigned char)field[start - 1] & 0xc0) == 0x80)
-        start--;
+        if ((unsigned char)field[i] < 0x20 || field[i] == 0x7f) field[i] = '?';
+    if (length + 1 < size) return;
+    while (start > 0 && ((unsigned char)field[start - 1] & 0xc0) == 0x80) start--;
     if (start > 0 && (unsigned char)field[start - 1] >= 0xc0) {
         unsigned char lead = (unsigned char)field[start - 1];
         size_t whole = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
-        if (length - (start - 1) < whole)
-            field[start - 1] = 0;
+        if (length - (start - 1) < whole) field[start - 1] = 0;
     }
 }
 
-static void put(char *field, size_t size, const char *format, va_list arguments)
-{
+static void put(char *field, size_t size, const char *format, va_list arguments) {
     vsnprintf(field, size, format, arguments);
     tidy(field, size);
 }
 
-static void copy_text(char *field, size_t size, const char *text)
-{
+static void copy_text(char *field, size_t size, const char *text) {
     snprintf(field, size, "%s", text ? text : "");
     tidy(field, size);
 }
 
-linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...)
-{
+linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...) {
     va_list arguments;
-    if (!error)
-        return code;
+    if (!error) return code;
     memset(error, 0, sizeof *error);
     error->code = code;
     error->op_index = -1;
@@ -51,20 +42,17 @@ linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what,
     return code;
 }
 
-linnet_status ln_null_argument(linnet_error *error, const char *function, const char *argument)
-{
+linnet_status ln_null_argument(linnet_error *error, const char *function, const char *argument) {
     ln_fail(error, LINNET_INVALID_ARGUMENT, "%s: `%s` must be given", function, argument);
     ln_got(error, "NULL");
     return LINNET_INVALID_ARGUMENT;
 }
 
-static linnet_status code_of(const linnet_error *error)
-{
+static linnet_status code_of(const linnet_error *error) {
     return error ? (linnet_status)error->code : LINNET_INVALID_ARGUMENT;
 }
 
-linnet_status ln_expected(linnet_error *error, const char *format, ...)
-{
+linnet_status ln_expected(linnet_error *error, const char *format, ...) {
     va_list arguments;
     if (error) {
         va_start(arguments, format);
@@ -74,8 +62,7 @@ linnet_status ln_expected(linnet_error *error, const char *format, ...)
     return code_of(error);
 }
 
-linnet_status ln_got(linnet_error *error, const char *format, ...)
-{
+linnet_status ln_got(linnet_error *error, const char *format, ...) {
     va_list arguments;
     if (error) {
         va_start(arguments, format);
@@ -85,8 +72,7 @@ linnet_status ln_got(linnet_error *error, const char *format, ...)
     return code_of(error);
 }
 
-linnet_status ln_hint(linnet_error *error, const char *format, ...)
-{
+linnet_status ln_hint(linnet_error *error, const char *format, ...) {
     va_list arguments;
     if (error) {
         va_start(arguments, format);
@@ -96,25 +82,20 @@ linnet_status ln_hint(linnet_error *error, const char *format, ...)
     return code_of(error);
 }
 
-void ln_at_tensor(linnet_error *error, const char *name)
-{
-    if (error)
-        copy_text(error->tensor, sizeof error->tensor, name);
+void ln_at_tensor(linnet_error *error, const char *name) {
+    if (error) copy_text(error->tensor, sizeof error->tensor, name);
 }
 
-void ln_at_node(linnet_error *error, int32_t op_index, const char *name)
-{
+void ln_at_node(linnet_error *error, int32_t op_index, const char *name) {
     if (error) {
         error->op_index = op_index;
         copy_text(error->op, sizeof error->op, name);
     }
 }
 
-const char *ln_shape_text(const int64_t *dims, int rank, char *text, size_t size)
-{
+const char *ln_shape_text(const int64_t *dims, int rank, char *text, size_t size) {
     size_t used = 0;
-    if (size == 0)
-        return "";
+    if (size == 0) return "";
     if (rank < 0) {
         copy_text(text, size, "unknown rank");
         return text;
@@ -133,8 +114,7 @@ const char *ln_shape_text(const int64_t *dims, int rank, char *text, size_t size
     return text;
 }
 
-const char *linnet_status_name(int status)
-{
+const char *linnet_status_name(int status) {
     switch (status) {
     case LINNET_OK: return "ok";
     case LINNET_INVALID_ARGUMENT: return "invalid_argument";
@@ -162,28 +142,22 @@ const char *linnet_status_name(int status)
     }
 }
 
-size_t linnet_error_format(const linnet_error *error, char *text, size_t size)
-{
+size_t linnet_error_format(const linnet_error *error, char *text, size_t size) {
     char where[192] = "", ends[448] = "";
     size_t used = 0;
     int length;
-    if (!error)
-        return (size_t)snprintf(text, size, "no error record");
-    if (error->code == LINNET_OK)
-        return (size_t)snprintf(text, size, "ok");
+    if (!error) return (size_t)snprintf(text, size, "no error record");
+    if (error->code == LINNET_OK) return (size_t)snprintf(text, size, "ok");
     if (error->op[0] && error->op_index >= 0)
         used += (size_t)snprintf(where, sizeof where, "node %d '%s': ", (int)error->op_index, error->op);
     else if (error->op[0])
         used += (size_t)snprintf(where, sizeof where, "'%s': ", error->op);
-    if (error->tensor[0])
-        snprintf(where + used, sizeof where - used, "'%s': ", error->tensor);
+    if (error->tensor[0]) snprintf(where + used, sizeof where - used, "'%s': ", error->tensor);
     used = 0;
-    if (error->expected[0])
-        used += (size_t)snprintf(ends, sizeof ends, "; expected %s", error->expected);
+    if (error->expected[0]) used += (size_t)snprintf(ends, sizeof ends, "; expected %s", error->expected);
     if (error->got[0])
         used += (size_t)snprintf(ends + used, sizeof ends - used, "%s got %s", used ? "," : ";", error->got);
-    if (error->hint[0])
-        snprintf(ends + used, sizeof ends - used, "; %s", error->hint);
+    if (error->hint[0]) snprintf(ends + used, sizeof ends - used, "; %s", error->hint);
     length = snprintf(text, size, "%s: %s%s%s", linnet_status_name(error->code), where, error->what, ends);
     return length > 0 ? (size_t)length : 0;
 }

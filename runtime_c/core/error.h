@@ -15,8 +15,9 @@
 linnet_status ln_fail(linnet_error *error, linnet_status code, const char *what, ...) LN_PRINTF(3, 4);
 /* INVALID_ARGUMENT for an argument that must not be NULL. */
 linnet_status ln_null_argument(linnet_error *error, const char *function, const char *argument);
-/* Add to a record; all take NULL. They return the record's code so that `return ln_hint(error, ...)` reads well; without
- * a record that code is unknown (INVALID_ARGUMENT comes back), so public functions give their own record for NULL. */
+/* Add to a record; all take NULL. They return the record's code so that `return ln_hint(error, ...)` reads well;
+ * without a record that code is unknown (INVALID_ARGUMENT comes back), so public functions give their own record for
+ * NULL. */
 linnet_status ln_expected(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
 linnet_status ln_got(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);
 linnet_status ln_hint(linnet_error *error, const char *format, ...) LN_PRINTF(2, 3);

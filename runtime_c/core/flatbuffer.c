@@ -4,29 +4,22 @@
 
 #include <string.h>
 
-static void fail(ln_fb *fb, const char *problem, size_t where)
-{
+static void fail(ln_fb *fb, const char *problem, size_t where) {
     if (!fb->problem) {
         fb->problem = problem;
         fb->where = where;
     }
 }
 
-static uint64_t read_bytes(const uint8_t *p, int width)
-{
+static uint64_t read_bytes(const uint8_t *p, int width) {
     uint64_t value = 0;
-    for (int i = width; i-- > 0;)
-        value = value << 8 | p[i];
+    for (int i = width; i-- > 0;) value = value << 8 | p[i];
     return value;
 }
 
-static bool inside(const ln_fb *fb, size_t at, size_t size)
-{
-    return size <= fb->size && at <= fb->size - size;
-}
+static bool inside(const ln_fb *fb, size_t at, size_t size) { return size <= fb->size && at <= fb->size - size; }
 
-static bool spend(ln_fb *fb, uint64_t bytes, size_t where)
-{
+static bool spend(ln_fb *fb, uint64_t bytes, size_t where) {
     if (bytes > fb->budget) {
         fb->budget = 0;
         fail(fb, "the same bytes are referred to too many times", where);
@@ -37,8 +30,7 @@ static bool spend(ln_fb *fb, uint64_t bytes, size_t where)
 }
 
 /* The unsigned 32-bit offset that stands at `at`, followed. 0: failed. */
-static size_t follow(ln_fb *fb, size_t at)
-{
+static size_t follow(ln_fb *fb, size_t at) {
     uint64_t offset;
     if (!inside(fb, at, 4)) {
         fail(fb, "an offset lies outside the structure", at);
@@ -52,13 +44,11 @@ static size_t follow(ln_fb *fb, size_t at)
     return at + (size_t)offset;
 }
 
-static ln_fb_table open_table(ln_fb *fb, size_t at)
-{
+static ln_fb_table open_table(ln_fb *fb, size_t at) {
     ln_fb_table table = {fb, 0, 0, 0, 0};
     int64_t vtable;
     uint64_t vtable_size, table_size;
-    if (fb->problem)
-        return table;
+    if (fb->problem) return table;
     if (at % 4 != 0 || !inside(fb, at, 4)) {
         fail(fb, "a table is misaligned or outside the structure", at);
         return table;
@@ -75,8 +65,7 @@ static ln_fb_table open_table(ln_fb *fb, size_t at)
         fail(fb, "a table or its vtable runs past the end of the structure", at);
         return table;
     }
-    if (!spend(fb, table_size, at))
-        return table;
+    if (!spend(fb, table_size, at)) return table;
     table.at = at;
     table.vtable = (size_t)vtable;
     table.slots = (size_t)(vtable_size - 4) / 2;
@@ -85,14 +74,11 @@ static ln_fb_table open_table(ln_fb *fb, size_t at)
 }
 
 /* Position of a field of `width` bytes; 0: absent or bad. */
-static size_t field(const ln_fb_table *table, int slot, size_t width)
-{
+static size_t field(const ln_fb_table *table, int slot, size_t width) {
     size_t offset, at;
-    if (table->at == 0 || table->fb->problem || (size_t)slot >= table->slots)
-        return 0;
+    if (table->at == 0 || table->fb->problem || (size_t)slot >= table->slots) return 0;
     offset = (size_t)read_bytes(table->fb->data + table->vtable + 4 + 2 * (size_t)slot, 2);
-    if (offset == 0)
-        return 0;
+    if (offset == 0) return 0;
     if (offset < 4 || offset > table->size || width > table->size - offset) {
         fail(table->fb, "a field lies outside its table", table->at);
         return 0;
@@ -105,8 +91,7 @@ static size_t field(const ln_fb_table *table, int slot, size_t width)
     return at;
 }
 
-ln_fb_table ln_fb_root(ln_fb *fb, const void *data, size_t size, const char *identifier)
-{
+ln_fb_table ln_fb_root(ln_fb *fb, const void *data, size_t size, const char *identifier) {
     ln_fb_table none = {fb, 0, 0, 0, 0};
     size_t at;
     fb->data = data;
@@ -126,29 +111,22 @@ ln_fb_table ln_fb_root(ln_fb *fb, const void *data, size_t size, const char *ide
     return fb->problem ? none : open_table(fb, at);
 }
 
-bool ln_fb_has(const ln_fb_table *table, int slot)
-{
-    return field(table, slot, 1) != 0;
-}
+bool ln_fb_has(const ln_fb_table *table, int slot) { return field(table, slot, 1) != 0; }
 
-int64_t ln_fb_signed(const ln_fb_table *table, int slot, int width, int64_t absent)
-{
+int64_t ln_fb_signed(const ln_fb_table *table, int slot, int width, int64_t absent) {
     size_t at = field(table, slot, (size_t)width);
     uint64_t value, sign;
-    if (!at)
-        return absent;
+    if (!at) return absent;
     value = read_bytes(table->fb->data + at, width);
     sign = (uint64_t)1 << (8 * width - 1);
     value = (value ^ sign) - sign; /* extends the sign */
     return value > INT64_MAX ? -(int64_t)~value - 1 : (int64_t)value;
 }
 
-int64_t ln_fb_unsigned(const ln_fb_table *table, int slot, int width, int64_t absent)
-{
+int64_t ln_fb_unsigned(const ln_fb_table *table, int slot, int width, int64_t absent) {
     size_t at = field(table, slot, (size_t)width);
     uint64_t value;
-    if (!at)
-        return absent;
+    if (!at) return absent;
     value = read_bytes(table->fb->data + at, width);
     if (value > INT64_MAX) {
         fail(table->fb, "an unsigned number is above 2^63", at);
@@ -157,29 +135,24 @@ int64_t ln_fb_unsigned(const ln_fb_table *table, int slot, int width, int64_t ab
     return (int64_t)value;
 }
 
-double ln_fb_double(const ln_fb_table *table, int slot, double absent)
-{
+double ln_fb_double(const ln_fb_table *table, int slot, double absent) {
     size_t at = field(table, slot, 8);
     uint64_t bits;
     double value;
-    if (!at)
-        return absent;
+    if (!at) return absent;
     bits = read_bytes(table->fb->data + at, 8);
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-ln_fb_table ln_fb_get_table(const ln_fb_table *table, int slot)
-{
+ln_fb_table ln_fb_get_table(const ln_fb_table *table, int slot) {
     ln_fb_table none = {table->fb, 0, 0, 0, 0};
     size_t at = field(table, slot, 4);
-    if (at)
-        at = follow(table->fb, at);
+    if (at) at = follow(table->fb, at);
     return at ? open_table(table->fb, at) : none;
 }
 
-static ln_fb_vector open_vector(ln_fb *fb, size_t at, size_t element_size)
-{
+static ln_fb_vector open_vector(ln_fb *fb, size_t at, size_t element_size) {
     ln_fb_vector vector = {fb, NULL, 0, 0};
     uint64_t count;
     if (at % 4 != 0 || !inside(fb, at, 4)) {
@@ -195,39 +168,33 @@ static ln_fb_vector open_vector(ln_fb *fb, size_t at, size_t element_size)
         fail(fb, "the elements of a vector are misaligned", at);
         return vector;
     }
-    if (!spend(fb, 4 + count * element_size, at))
-        return vector;
+    if (!spend(fb, 4 + count * element_size, at)) return vector;
     vector.at = at + 4;
     vector.data = fb->data + vector.at;
     vector.count = (uint32_t)count;
     return vector;
 }
 
-ln_fb_vector ln_fb_get_vector(const ln_fb_table *table, int slot, size_t element_size)
-{
+ln_fb_vector ln_fb_get_vector(const ln_fb_table *table, int slot, size_t element_size) {
     ln_fb_vector none = {table->fb, NULL, 0, 0};
     size_t at = field(table, slot, 4);
-    if (at)
-        at = follow(table->fb, at);
+    if (at) at = follow(table->fb, at);
     return at ? open_vector(table->fb, at, element_size) : none;
 }
 
 /* Well-formed UTF-8 (Unicode 15, table 3-7), no NUL. */
-static bool is_text(const uint8_t *s, size_t n)
-{
+static bool is_text(const uint8_t *s, size_t n) {
     size_t i = 0;
     while (i < n) {
         uint8_t c = s[i], low = 0x80, high = 0xbf;
         size_t more;
-        if (c == 0)
-            return false;
+        if (c == 0) return false;
         if (c < 0x80) {
             i++;
             continue;
         }
         more = c >= 0xc2 && c <= 0xdf ? 1 : (c & 0xf0) == 0xe0 ? 2 : c >= 0xf0 && c <= 0xf4 ? 3 : 0;
-        if (more == 0 || more > n - i - 1)
-            return false;
+        if (more == 0 || more > n - i - 1) return false;
         if (c == 0xe0)
             low = 0xa0;
         else if (c == 0xed)
@@ -237,19 +204,16 @@ static bool is_text(const uint8_t *s, size_t n)
         else if (c == 0xf4)
             high = 0x8f;
         for (size_t k = 1; k <= more; k++, low = 0x80, high = 0xbf)
-            if (s[i + k] < low || s[i + k] > high)
-                return false;
+            if (s[i + k] < low || s[i + k] > high) return false;
         i += more + 1;
     }
     return true;
 }
 
-static const char *open_string(ln_fb *fb, size_t at)
-{
+static const char *open_string(ln_fb *fb, size_t at) {
     ln_fb_vector vector = open_vector(fb, at, 1);
     const char *text = vector.data;
-    if (!text)
-        return "";
+    if (!text) return "";
     if (vector.at + vector.count >= fb->size || text[vector.count] != 0 || !is_text(vector.data, vector.count)) {
         fail(fb, "a string is not NUL-terminated UTF-8", at);
         return "";
@@ -257,33 +221,26 @@ static const char *open_string(ln_fb *fb, size_t at)
     return text;
 }
 
-const char *ln_fb_string(const ln_fb_table *table, int slot)
-{
+const char *ln_fb_string(const ln_fb_table *table, int slot) {
     size_t at = field(table, slot, 4);
-    if (at)
-        at = follow(table->fb, at);
+    if (at) at = follow(table->fb, at);
     return at ? open_string(table->fb, at) : "";
 }
 
 /* Position of element i of a vector of offsets, followed. 0: failed. */
-static size_t element(const ln_fb_vector *vector, uint32_t i)
-{
-    if (!vector->data || vector->fb->problem || i >= vector->count)
-        return 0;
+static size_t element(const ln_fb_vector *vector, uint32_t i) {
+    if (!vector->data || vector->fb->problem || i >= vector->count) return 0;
     return follow(vector->fb, vector->at + 4 * (size_t)i);
 }
 
-ln_fb_table ln_fb_table_at(const ln_fb_vector *vector, uint32_t i)
-{
+ln_fb_table ln_fb_table_at(const ln_fb_vector *vector, uint32_t i) {
     ln_fb_table none = {vector->fb, 0, 0, 0, 0};
     size_t at = element(vector, i);
-    if (!at && !vector->fb->problem)
-        fail(vector->fb, "an element of a vector is missing", vector->at);
+    if (!at && !vector->fb->problem) fail(vector->fb, "an element of a vector is missing", vector->at);
     return at ? open_table(vector->fb, at) : none;
 }
 
-const char *ln_fb_string_at(const ln_fb_vector *vector, uint32_t i)
-{
+const char *ln_fb_string_at(const ln_fb_vector *vector, uint32_t i) {
     size_t at = element(vector, i);
     return at ? open_string(vector->fb, at) : "";
 }

@@ -1,5 +1,6 @@
 /* flatbuffer.h - reading a flatbuffer that nobody vouches for (format: flatbuffers.dev, "FlatBuffer internals").
- * Every access is checked. The first problem is remembered and reads give defaults from then on: check `problem` once. */
+ * Every access is checked. The first problem is remembered and reads give defaults from then on: check `problem` once.
+ */
 #ifndef LN_FLATBUFFER_H
 #define LN_FLATBUFFER_H
 
@@ -17,10 +18,10 @@ typedef struct ln_fb {
 
 typedef struct ln_fb_table {
     ln_fb *fb;
-    size_t at;     /* 0: absent */
+    size_t at; /* 0: absent */
     size_t vtable;
     size_t slots;
-    size_t size;   /* bytes of the table's inline part */
+    size_t size; /* bytes of the table's inline part */
 } ln_fb_table;
 
 typedef struct ln_fb_vector {

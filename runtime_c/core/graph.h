@@ -8,10 +8,10 @@
 #include "core/platform.h"
 
 typedef struct ln_value {
-    const char *name;   /* never NULL */
-    ln_tensor tensor;   /* declared dtype, rank, dims (-1 unknown), quant; data for constants */
-    uint64_t bytes;     /* of data */
-    int32_t variable;   /* index into the model's variables, or -1 */
+    const char *name; /* never NULL */
+    ln_tensor tensor; /* declared dtype, rank, dims (-1 unknown), quant; data for constants */
+    uint64_t bytes;   /* of data */
+    int32_t variable; /* index into the model's variables, or -1 */
 } ln_value;
 
 typedef struct ln_node {
@@ -20,7 +20,7 @@ typedef struct ln_node {
     const char *name;       /* never NULL */
     const char *source;     /* never NULL */
     int32_t n_inputs, n_outputs;
-    const int32_t *inputs;  /* value indices; -1: absent */
+    const int32_t *inputs; /* value indices; -1: absent */
     const int32_t *outputs;
 } ln_node;
 
@@ -46,12 +46,12 @@ typedef struct ln_signature {
 } ln_signature;
 
 struct linnet_model {
-    ln_memory memory;    /* allocator, and the bytes taken through it */
+    ln_memory memory; /* allocator, and the bytes taken through it */
     ln_references references;
-    ln_pool pool;        /* everything below */
-    const void *file;    /* mapped, the caller's, or own copy */
+    ln_pool pool;     /* everything below */
+    const void *file; /* mapped, the caller's, or own copy */
     size_t file_size;
-    int file_kind;       /* ln_file_kind */
+    int file_kind; /* ln_file_kind */
     int32_t n_functions, n_signatures, n_variables, n_metadata;
     const ln_function *functions;
     const ln_signature *signatures;

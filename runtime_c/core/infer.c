@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-static bool broadcast_dim(int64_t a, int64_t b, int64_t *out)
-{
+static bool broadcast_dim(int64_t a, int64_t b, int64_t *out) {
     if (a == 1 || (a < 0 && b != 1))
         *out = b;
     else if (b == 1 || b < 0 || a == b)
@@ -15,8 +14,7 @@ static bool broadcast_dim(int64_t a, int64_t b, int64_t *out)
     return true;
 }
 
-linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *out, linnet_error *error)
-{
+linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *out, linnet_error *error) {
     ln_tensor result;
     memset(&result, 0, sizeof result);
     result.rank = -1;
@@ -40,41 +38,31 @@ linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *ou
     return LINNET_OK;
 }
 
-int ln_int_operand(const ln_tensor *t, int64_t *v)
-{
+int ln_int_operand(const ln_tensor *t, int64_t *v) {
     int64_t count;
-    if (!t || t->dtype == LINNET_NONE || !t->data || t->rank < 0 || t->rank > 1)
-        return -1;
-    if (t->dtype != LINNET_I64 && t->dtype != LINNET_I32)
-        return -1;
+    if (!t || t->dtype == LINNET_NONE || !t->data || t->rank < 0 || t->rank > 1) return -1;
+    if (t->dtype != LINNET_I64 && t->dtype != LINNET_I32) return -1;
     count = t->rank == 0 ? 1 : t->dims[0];
-    if (count < 0)
-        return -1;
-    if (count > 2 * LN_MAX_RANK)
-        return -2;
-    for (int64_t i = 0; i < count; i++)
-        v[i] = ln_load_i64(t->data, t->dtype, i);
+    if (count < 0) return -1;
+    if (count > 2 * LN_MAX_RANK) return -2;
+    for (int64_t i = 0; i < count; i++) v[i] = ln_load_i64(t->data, t->dtype, i);
     return (int)count;
 }
 
-int64_t ln_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end,
-                         bool ceil_mode)
-{
+int64_t ln_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin,
+                         int64_t pad_end, bool ceil_mode) {
     const int64_t limit = (int64_t)1 << 40; /* far above any real size; keeps every product below 2^63 */
     int64_t span, extent, output;
-    if (size < 0)
-        return -1;
+    if (size < 0) return -1;
     if (size > limit || kernel < 1 || stride < 1 || dilation < 1 || pad_begin < -limit || pad_end < -limit ||
         pad_begin > limit || pad_end > limit || kernel > limit || dilation > limit || stride > limit ||
         (kernel > 1 && dilation > limit / (kernel - 1)))
         return 0;
     extent = (kernel - 1) * dilation + 1;
     span = size + pad_begin + pad_end - extent;
-    if (span < 0)
-        return 0;
+    if (span < 0) return 0;
     output = (ceil_mode ? ln_ceil_div(span, stride) : span / stride) + 1;
     /* A window must begin inside the input or the padding before it (ONNX 1.16 and PyTorch). */
-    if (ceil_mode && (output - 1) * stride >= size + pad_begin)
-        output--;
+    if (ceil_mode && (output - 1) * stride >= size + pad_begin) output--;
     return output;
 }

@@ -10,9 +10,7 @@ enum {
 };
 
 /* First operand whose value (not only shape) may decide about shapes. */
-static int first_deciding(const ln_op *op) {
-    return op->id == LN_OP_RANGE || op->id == LN_OP_IF ? 0 : 1;
-}
+static int first_deciding(const ln_op *op) { return op->id == LN_OP_RANGE || op->id == LN_OP_IF ? 0 : 1; }
 
 static linnet_status wait_for_values(ln_work *w, ln_work_node *node) {
     bool hope = false;

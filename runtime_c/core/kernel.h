@@ -1,5 +1,6 @@
 /* kernel.h - the one interface between the plan and every kernel, reference or fast, of any ISA.
- * A kernel is one `const ln_kernel` object and one line in a kernels.inc list; lists feed dispatch, tests and benches. */
+ * A kernel is one `const ln_kernel` object and one line in a kernels.inc list; lists feed dispatch, tests and benches.
+ */
 #ifndef LN_KERNEL_H
 #define LN_KERNEL_H
 
@@ -29,34 +30,34 @@ enum ln_isa {
 };
 
 /* core/cpu.c */
-int ln_isa_detect(void);              /* the best this machine runs */
-const char *ln_isa_text(int isa);     /* "avx2"; NULL past the end */
-int ln_isa_find(const char *name);    /* -1: not of this build */
+int ln_isa_detect(void);           /* the best this machine runs */
+const char *ln_isa_text(int isa);  /* "avx2"; NULL past the end */
+int ln_isa_find(const char *name); /* -1: not of this build */
 
 typedef struct ln_epilogue ln_epilogue; /* core/map.h: a map applied to the op's result before it is stored */
 
 /* One op call, complete and immutable after planning. */
 typedef struct ln_call {
     const ln_op *op;
-    const void *attributes;       /* the op's generated struct, e.g. const ln_conv_attributes * */
-    int n_inputs, n_outputs;      /* of the op itself */
-    const ln_tensor *inputs;      /* n_inputs, then n_extra operands of the epilogue */
+    const void *attributes;  /* the op's generated struct, e.g. const ln_conv_attributes * */
+    int n_inputs, n_outputs; /* of the op itself */
+    const ln_tensor *inputs; /* n_inputs, then n_extra operands of the epilogue */
     const ln_tensor *outputs;
     int n_extra;
-    const ln_tensor *inner;       /* with an epilogue: the op's own result (never stored); else == outputs */
-    const ln_epilogue *epilogue;  /* NULL: none */
-    int isa;                      /* the plan's limit; a kernel may consult it for its helpers */
-    int threads;                  /* most threads that will run it */
+    const ln_tensor *inner;      /* with an epilogue: the op's own result (never stored); else == outputs */
+    const ln_epilogue *epilogue; /* NULL: none */
+    int isa;                     /* the plan's limit; a kernel may consult it for its helpers */
+    int threads;                 /* most threads that will run it */
     /* Set by configure: */
-    void *state;            /* plan-time data of the kernel, from ln_call_state */
-    size_t packed_bytes;    /* constants rearranged; filled by pack, shared by sessions of the plan */
-    size_t scratch_bytes;   /* shared by all threads during the step */
-    size_t scratch_thread;  /* per thread */
-    int phases;             /* 1 (default) or 2: all threads end phase 0 before any begins phase 1 */
-    int64_t work[2];        /* independent work items of each phase; default 1 (a step on one thread) */
-    int64_t grain;          /* fewest items worth giving one thread; default 1 */
-    uint64_t flops;         /* for reports */
-    void *plan;             /* opaque: used by ln_call_state */
+    void *state;           /* plan-time data of the kernel, from ln_call_state */
+    size_t packed_bytes;   /* constants rearranged; filled by pack, shared by sessions of the plan */
+    size_t scratch_bytes;  /* shared by all threads during the step */
+    size_t scratch_thread; /* per thread */
+    int phases;            /* 1 (default) or 2: all threads end phase 0 before any begins phase 1 */
+    int64_t work[2];       /* independent work items of each phase; default 1 (a step on one thread) */
+    int64_t grain;         /* fewest items worth giving one thread; default 1 */
+    uint64_t flops;        /* for reports */
+    void *plan;            /* opaque: used by ln_call_state */
 } ln_call;
 
 /* Memory that lives as long as the plan, zeroed; NULL when out of memory (return LINNET_OUT_OF_MEMORY). */
@@ -67,8 +68,8 @@ typedef struct ln_buffers {
     const void *const *inputs; /* as call->inputs; NULL for absent ones */
     void *const *outputs;      /* NULL for absent optional outputs */
     const void *packed;
-    void *scratch;             /* scratch_bytes, 64-byte aligned */
-    char *thread_scratch;      /* thread t's part begins at t * thread_stride */
+    void *scratch;        /* scratch_bytes, 64-byte aligned */
+    char *thread_scratch; /* thread t's part begins at t * thread_stride */
     size_t thread_stride;
     /* For ops flagged LN_OP_DATA_DEPENDENT (nonzero); NULL for all others. LN_MAX_RANK entries per output, which hold
      * the dims of call->outputs, an upper bound (nonzero: [rank, count(x)]). The kernel overwrites them with the true
@@ -82,9 +83,9 @@ typedef struct ln_buffers {
 linnet_status ln_index_error(const ln_buffers *b, const char *operand, int64_t index, int64_t low, int64_t high);
 
 enum ln_kernel_flag {
-    LN_KERNEL_EPILOGUE = 1,  /* applies call->epilogue */
-    LN_KERNEL_VIEWS = 2,     /* takes any strides on input 0 and output 0, not only dense or channels-last */
-    LN_KERNEL_REFERENCE = 4  /* the scalar reference: any strides, any ISA, written to be read */
+    LN_KERNEL_EPILOGUE = 1, /* applies call->epilogue */
+    LN_KERNEL_VIEWS = 2,    /* takes any strides on input 0 and output 0, not only dense or channels-last */
+    LN_KERNEL_REFERENCE = 4 /* the scalar reference: any strides, any ISA, written to be read */
 };
 
 /* `supports` decides from dtypes, strides, attributes and shapes whether the kernel takes this call (layouts included:

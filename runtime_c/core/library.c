@@ -6,29 +6,18 @@
 #define TEXT_OF(x) #x
 #define VERSION_TEXT(a, b, c) TEXT_OF(a) "." TEXT_OF(b) "." TEXT_OF(c)
 
-const char *linnet_version(void)
-{
+const char *linnet_version(void) {
     return VERSION_TEXT(LINNET_VERSION_MAJOR, LINNET_VERSION_MINOR, LINNET_VERSION_PATCH);
 }
 
-const char *linnet_dtype_name(int dtype)
-{
+const char *linnet_dtype_name(int dtype) {
     static const char *const names[] = {"none", "f32", "f16", "bf16", "f64", "i8",  "i16",
                                         "i32",  "i64", "u8",  "u16",  "u32", "u64", "bool"};
     return dtype >= 0 && dtype <= LINNET_BOOL ? names[dtype] : NULL;
 }
 
-size_t linnet_dtype_size(int dtype)
-{
-    return ln_dtype_size(dtype);
-}
+size_t linnet_dtype_size(int dtype) { return ln_dtype_size(dtype); }
 
-const char *linnet_isa_name(int i)
-{
-    return i <= ln_isa_detect() ? ln_isa_text(i) : NULL;
-}
+const char *linnet_isa_name(int i) { return i <= ln_isa_detect() ? ln_isa_text(i) : NULL; }
 
-int linnet_default_threads(void)
-{
-    return ln_default_thread_count();
-}
+int linnet_default_threads(void) { return ln_default_thread_count(); }

@@ -12,9 +12,9 @@ struct ln_epilogue {
     int tile_input;               /* which input of the map is the op's result */
     int n_inputs;                 /* inputs of the map; input i != tile_input is extra operand number operand[i] */
     int operand[LN_MAX_OPERANDS];
-    bool clamp_only;              /* the map is min(max(x, low), high) to f32: kernels may do it in registers */
-    float low, high;              /* -INFINITY, INFINITY where open */
-    void *program;                /* compiled by ln_epilogue_prepare */
+    bool clamp_only; /* the map is min(max(x, low), high) to f32: kernels may do it in registers */
+    float low, high; /* -INFINITY, INFINITY where open */
+    void *program;   /* compiled by ln_epilogue_prepare */
 };
 
 /* Whether the map (with these inputs; index tile_input is `inner`) can be an epilogue: one output, of the shape and
@@ -23,10 +23,10 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
                       const ln_tensor *inner, const ln_tensor *output);
 /* Compiles into memory of ln_call_state; sets clamp_only, low, high, program. */
 linnet_status ln_epilogue_prepare(ln_epilogue *epilogue, ln_call *call);
-/* Applies it to a tile: rows [row, row + rows) and columns [column, column + columns) of the op's f32 result, which stand
- * in `tile` with `tile_stride` elements from row to row, and stores into b->outputs[0] (any dtype). Thread safe; uses
- * only the stack. tile may be the output itself when that is f32 and there are no extra operands: the plan may lay the
- * output over a dying one, of which each element is read before it is written. Without an epilogue (call->epilogue
+/* Applies it to a tile: rows [row, row + rows) and columns [column, column + columns) of the op's f32 result, which
+ * stand in `tile` with `tile_stride` elements from row to row, and stores into b->outputs[0] (any dtype). Thread safe;
+ * uses only the stack. tile may be the output itself when that is f32 and there are no extra operands: the plan may lay
+ * the output over a dying one, of which each element is read before it is written. Without an epilogue (call->epilogue
  * NULL) it only converts and stores. */
 void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, int64_t rows, int64_t column,
                        int64_t columns, const float *tile, int64_t tile_stride);

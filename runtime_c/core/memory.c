@@ -12,72 +12,58 @@ struct ln_pool_block {
 
 enum { BLOCK_HEADER = 64, FIRST_BLOCK = 4096, LARGEST_GROWTH = 1 << 15, OWN_BLOCK = 1 << 16 };
 
-static void *default_alloc(void *context, size_t size, size_t alignment)
-{
+static void *default_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
     return aligned_alloc(alignment, size); /* ln_memory_alloc rounds the size up to the alignment */
 }
 
-static void default_free(void *context, void *pointer, size_t size)
-{
+static void default_free(void *context, void *pointer, size_t size) {
     (void)context;
     (void)size;
     free(pointer);
 }
 
-void ln_memory_init(ln_memory *memory, const linnet_allocator *allocator)
-{
+void ln_memory_init(ln_memory *memory, const linnet_allocator *allocator) {
     static const linnet_allocator standard = {NULL, default_alloc, default_free};
     memory->allocator = allocator && allocator->alloc && allocator->free ? *allocator : standard;
     memory->bytes = 0;
 }
 
-void *ln_memory_alloc(ln_memory *memory, size_t size)
-{
+void *ln_memory_alloc(ln_memory *memory, size_t size) {
     void *pointer;
-    if (size > SIZE_MAX - 2 * LN_ALIGNMENT)
-        return NULL;
+    if (size > SIZE_MAX - 2 * LN_ALIGNMENT) return NULL;
     size = ln_round_up(size ? size : 1, LN_ALIGNMENT);
     pointer = memory->allocator.alloc(memory->allocator.context, size, LN_ALIGNMENT);
-    if (pointer)
-        memory->bytes += size;
+    if (pointer) memory->bytes += size;
     return pointer;
 }
 
-void ln_memory_free(ln_memory *memory, void *pointer, size_t size)
-{
-    if (!pointer)
-        return;
+void ln_memory_free(ln_memory *memory, void *pointer, size_t size) {
+    if (!pointer) return;
     size = ln_round_up(size ? size : 1, LN_ALIGNMENT);
     memory->bytes -= size;
     memory->allocator.free(memory->allocator.context, pointer, size);
 }
 
-void ln_pool_init(ln_pool *pool, ln_memory *memory)
-{
+void ln_pool_init(ln_pool *pool, ln_memory *memory) {
     memset(pool, 0, sizeof *pool);
     pool->memory = memory;
 }
 
-static ln_pool_block *new_block(ln_memory *memory, size_t size)
-{
+static ln_pool_block *new_block(ln_memory *memory, size_t size) {
     ln_pool_block *block = ln_memory_alloc(memory, size);
-    if (block)
-        block->size = size;
+    if (block) block->size = size;
     return block;
 }
 
-void *ln_pool_alloc(ln_pool *pool, size_t size)
-{
+void *ln_pool_alloc(ln_pool *pool, size_t size) {
     void *result;
-    if (size > SIZE_MAX / 2)
-        return NULL;
+    if (size > SIZE_MAX / 2) return NULL;
     size = ln_round_up(size ? size : 1, 16);
     if (pool->blocks && size >= OWN_BLOCK && size > pool->capacity - pool->used) {
         /* A block of its own behind the newest, so that what is left of the newest stays in use. */
         ln_pool_block *block = new_block(pool->memory, size + BLOCK_HEADER);
-        if (!block)
-            return NULL;
+        if (!block) return NULL;
         block->next = pool->blocks->next;
         pool->blocks->next = block;
         return memset((char *)block + BLOCK_HEADER, 0, size);
@@ -85,13 +71,10 @@ void *ln_pool_alloc(ln_pool *pool, size_t size)
     if (!pool->blocks || size > pool->capacity - pool->used) {
         size_t wanted = pool->blocks ? 2 * pool->blocks->size : FIRST_BLOCK;
         ln_pool_block *block;
-        if (wanted > LARGEST_GROWTH)
-            wanted = LARGEST_GROWTH;
-        if (wanted < size + BLOCK_HEADER)
-            wanted = size + BLOCK_HEADER;
+        if (wanted > LARGEST_GROWTH) wanted = LARGEST_GROWTH;
+        if (wanted < size + BLOCK_HEADER) wanted = size + BLOCK_HEADER;
         block = new_block(pool->memory, wanted);
-        if (!block)
-            return NULL;
+        if (!block) return NULL;
         block->next = pool->blocks;
         pool->blocks = block;
         pool->used = BLOCK_HEADER;
@@ -103,23 +86,18 @@ void *ln_pool_alloc(ln_pool *pool, size_t size)
     return result;
 }
 
-void *ln_pool_array(ln_pool *pool, int64_t count, size_t size)
-{
-    if (count < 0 || (uint64_t)count > SIZE_MAX / (size ? size : 1))
-        return NULL;
+void *ln_pool_array(ln_pool *pool, int64_t count, size_t size) {
+    if (count < 0 || (uint64_t)count > SIZE_MAX / (size ? size : 1)) return NULL;
     return ln_pool_alloc(pool, (size_t)count * size);
 }
 
-char *ln_pool_text(ln_pool *pool, const char *text, size_t length)
-{
+char *ln_pool_text(ln_pool *pool, const char *text, size_t length) {
     char *copy = length < SIZE_MAX / 2 ? ln_pool_alloc(pool, length + 1) : NULL;
-    if (copy && length)
-        memcpy(copy, text, length);
+    if (copy && length) memcpy(copy, text, length);
     return copy;
 }
 
-void ln_pool_free(ln_pool *pool)
-{
+void ln_pool_free(ln_pool *pool) {
     while (pool->blocks) {
         ln_pool_block *next = pool->blocks->next;
         ln_memory_free(pool->memory, pool->blocks, pool->blocks->size);

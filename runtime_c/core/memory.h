@@ -24,7 +24,8 @@ typedef struct ln_pool {
 
 void ln_pool_init(ln_pool *pool, ln_memory *memory);
 void *ln_pool_alloc(ln_pool *pool, size_t size); /* 16-byte aligned, zeroed, or NULL */
-void *ln_pool_array(ln_pool *pool, int64_t count, size_t size); /* the same with overflow check; count 0 gives non-NULL */
+void *ln_pool_array(ln_pool *pool, int64_t count,
+                    size_t size); /* the same with overflow check; count 0 gives non-NULL */
 char *ln_pool_text(ln_pool *pool, const char *text, size_t length);
 void ln_pool_free(ln_pool *pool);
 

@@ -17,23 +17,17 @@ typedef struct header {
     uint64_t structure_offset, structure_size, file_size;
 } header;
 
-static uint32_t u32_at(const unsigned char *p)
-{
+static uint32_t u32_at(const unsigned char *p) {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 }
 
-static uint64_t u64_at(const unsigned char *p)
-{
-    return u32_at(p) | (uint64_t)u32_at(p + 4) << 32;
-}
+static uint64_t u64_at(const unsigned char *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
 
-static linnet_status read_header(const void *file, size_t size, header *h, linnet_error *error)
-{
+static linnet_status read_header(const void *file, size_t size, header *h, linnet_error *error) {
     unsigned char bytes[HEADER_SIZE];
     size_t known = size < HEADER_SIZE ? size : HEADER_SIZE;
     memset(bytes, 0, sizeof bytes);
-    if (known)
-        memcpy(bytes, file, known); /* a mapped file may change: everything is read from this copy */
+    if (known) memcpy(bytes, file, known); /* a mapped file may change: everything is read from this copy */
     if (known < sizeof magic || memcmp(bytes, magic, sizeof magic) != 0) {
         bool text_mode = known >= 6 && memcmp(bytes, magic, 6) == 0;
         ln_fail(error, LINNET_BAD_MAGIC, "not a .lnt file");
@@ -75,19 +69,18 @@ static linnet_status read_header(const void *file, size_t size, header *h, linne
     if (h->structure_offset != HEADER_SIZE || h->structure_size > size - HEADER_SIZE || h->structure_size > INT32_MAX) {
         ln_fail(error, LINNET_CORRUPT, "the header's structure range lies outside the file");
         return ln_got(error, "offset %llu, size %llu", (unsigned long long)h->structure_offset,
-                      (unsigned long long)h->structure_size), LINNET_CORRUPT;
+                      (unsigned long long)h->structure_size),
+               LINNET_CORRUPT;
     }
     return LINNET_OK;
 }
 
-static linnet_status load(linnet_model *model, linnet_error *error)
-{
+static linnet_status load(linnet_model *model, linnet_error *error) {
     header h;
     char *structure;
     uint32_t crc;
     linnet_status status = read_header(model->file, model->file_size, &h, error);
-    if (status)
-        return status;
+    if (status) return status;
     structure = ln_pool_alloc(&model->pool, (size_t)h.structure_size);
     if (!structure) {
         ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the structure of the file");
@@ -104,8 +97,7 @@ static linnet_status load(linnet_model *model, linnet_error *error)
     return ln_read_structure(model, structure, (size_t)h.structure_size, error);
 }
 
-static void release(linnet_model *model)
-{
+static void release(linnet_model *model) {
     ln_memory memory;
     ln_pool_free(&model->pool);
     if (model->file_kind == LN_FILE_MAPPED)
@@ -117,11 +109,9 @@ static void release(linnet_model *model)
 }
 
 static linnet_status check_config(const linnet_model_config *config, const linnet_allocator **allocator,
-                                  linnet_error *error)
-{
+                                  linnet_error *error) {
     *allocator = NULL;
-    if (!config)
-        return LINNET_OK;
+    if (!config) return LINNET_OK;
     if (config->struct_size != sizeof *config) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.struct_size is not one this library knows");
         ln_expected(error, "%zu", sizeof *config);
@@ -134,14 +124,12 @@ static linnet_status check_config(const linnet_model_config *config, const linne
     return LINNET_OK;
 }
 
-static linnet_status new_model(const linnet_allocator *allocator, linnet_model **out, linnet_error *error)
-{
+static linnet_status new_model(const linnet_allocator *allocator, linnet_model **out, linnet_error *error) {
     ln_memory memory;
     linnet_model *model;
     ln_memory_init(&memory, allocator);
     model = ln_memory_alloc(&memory, sizeof *model);
-    if (!model)
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a model");
+    if (!model) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a model");
     memset(model, 0, sizeof *model);
     model->memory = memory;
     atomic_init(&model->references.count, 1);
@@ -151,38 +139,31 @@ static linnet_status new_model(const linnet_allocator *allocator, linnet_model *
     return LINNET_OK;
 }
 
-static linnet_status finish(linnet_model *model, const char *path, linnet_model **out, linnet_error *error)
-{
+static linnet_status finish(linnet_model *model, const char *path, linnet_model **out, linnet_error *error) {
     linnet_status status = load(model, error);
     if (status == LINNET_OK) {
         *out = model;
         return LINNET_OK;
     }
-    if (path && error && !error->tensor[0])
-        ln_at_tensor(error, path);
+    if (path && error && !error->tensor[0]) ln_at_tensor(error, path);
     release(model);
     return status;
 }
 
-void linnet_model_config_init(linnet_model_config *config)
-{
-    if (!config)
-        return;
+void linnet_model_config_init(linnet_model_config *config) {
+    if (!config) return;
     memset(config, 0, sizeof *config);
     config->struct_size = sizeof *config;
 }
 
 linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
-                                linnet_error *error)
-{
+                                linnet_error *error) {
     const linnet_allocator *allocator;
     linnet_model *model;
     linnet_status status;
-    if (!out)
-        return ln_null_argument(error, "linnet_model_open", "out");
+    if (!out) return ln_null_argument(error, "linnet_model_open", "out");
     *out = NULL;
-    if (!path)
-        return ln_null_argument(error, "linnet_model_open", "path");
+    if (!path) return ln_null_argument(error, "linnet_model_open", "path");
     if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
         return status;
     status = ln_file_map(path, &model->file, &model->file_size, error);
@@ -195,16 +176,13 @@ linnet_status linnet_model_open(const char *path, const linnet_model_config *con
 }
 
 linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, const linnet_model_config *config,
-                                       linnet_model **out, linnet_error *error)
-{
+                                       linnet_model **out, linnet_error *error) {
     const linnet_allocator *allocator;
     linnet_model *model;
     linnet_status status;
-    if (!out)
-        return ln_null_argument(error, "linnet_model_open_memory", "out");
+    if (!out) return ln_null_argument(error, "linnet_model_open_memory", "out");
     *out = NULL;
-    if (!data && size)
-        return ln_null_argument(error, "linnet_model_open_memory", "data");
+    if (!data && size) return ln_null_argument(error, "linnet_model_open_memory", "data");
     if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
         return status;
     model->file = data;
@@ -223,115 +201,88 @@ linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, 
     return finish(model, NULL, out, error);
 }
 
-linnet_model *ln_model_retain(linnet_model *model)
-{
+linnet_model *ln_model_retain(linnet_model *model) {
     atomic_fetch_add_explicit(&model->references.count, 1, memory_order_relaxed);
     return model;
 }
 
-void linnet_model_free(linnet_model *model)
-{
-    if (model && atomic_fetch_sub_explicit(&model->references.count, 1, memory_order_acq_rel) == 1)
-        release(model);
+void linnet_model_free(linnet_model *model) {
+    if (model && atomic_fetch_sub_explicit(&model->references.count, 1, memory_order_acq_rel) == 1) release(model);
 }
 
 /* ---- questions --------------------------------------------------------------------------------------------------- */
 
-static const ln_signature *signature_at(const linnet_model *model, int signature)
-{
+static const ln_signature *signature_at(const linnet_model *model, int signature) {
     return model && signature >= 0 && signature < model->n_signatures ? &model->signatures[signature] : NULL;
 }
 
-int linnet_model_signature_count(const linnet_model *model)
-{
-    return model ? model->n_signatures : 0;
-}
+int linnet_model_signature_count(const linnet_model *model) { return model ? model->n_signatures : 0; }
 
-const char *linnet_model_signature_name(const linnet_model *model, int signature)
-{
+const char *linnet_model_signature_name(const linnet_model *model, int signature) {
     const ln_signature *s = signature_at(model, signature);
     return s ? s->name : NULL;
 }
 
-int linnet_model_find_signature(const linnet_model *model, const char *name)
-{
+int linnet_model_find_signature(const linnet_model *model, const char *name) {
     for (int i = 0; model && name && i < model->n_signatures; i++)
-        if (!strcmp(model->signatures[i].name, name))
-            return i;
+        if (!strcmp(model->signatures[i].name, name)) return i;
     return -1;
 }
 
-int linnet_model_input_count(const linnet_model *model, int signature)
-{
+int linnet_model_input_count(const linnet_model *model, int signature) {
     const ln_signature *s = signature_at(model, signature);
     return s ? model->functions[s->function].n_inputs : 0;
 }
 
-int linnet_model_output_count(const linnet_model *model, int signature)
-{
+int linnet_model_output_count(const linnet_model *model, int signature) {
     const ln_signature *s = signature_at(model, signature);
     return s ? model->functions[s->function].n_outputs : 0;
 }
 
-static void describe(const char *name, const ln_tensor *t, linnet_tensor_info *out)
-{
+static void describe(const char *name, const ln_tensor *t, linnet_tensor_info *out) {
     uint64_t bytes;
     memset(out, 0, sizeof *out);
     out->name = name;
     out->dtype = t->dtype;
     out->rank = t->rank;
-    for (int i = 0; i < t->rank; i++)
-        out->shape[i] = t->dims[i];
-    if (ln_bytes(t, &bytes))
-        out->bytes = (size_t)bytes;
+    for (int i = 0; i < t->rank; i++) out->shape[i] = t->dims[i];
+    if (ln_bytes(t, &bytes)) out->bytes = (size_t)bytes;
     if (t->quant && t->quant->scheme == LN_QUANT_TENSOR) {
         out->scale = t->quant->scale[0];
         out->zero = t->quant->zero ? t->quant->zero[0] : 0;
     }
 }
 
-linnet_status linnet_model_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out)
-{
+linnet_status linnet_model_input(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
-    if (!f || !out || i < 0 || i >= f->n_inputs)
-        return LINNET_INVALID_ARGUMENT;
+    if (!f || !out || i < 0 || i >= f->n_inputs) return LINNET_INVALID_ARGUMENT;
     describe(s->inputs[i], &f->values[f->inputs[i]].tensor, out);
     return LINNET_OK;
 }
 
-linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out)
-{
+linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out) {
     const ln_signature *s = signature_at(model, signature);
     const ln_function *f = s ? &model->functions[s->function] : NULL;
-    if (!f || !out || i < 0 || i >= f->n_outputs)
-        return LINNET_INVALID_ARGUMENT;
+    if (!f || !out || i < 0 || i >= f->n_outputs) return LINNET_INVALID_ARGUMENT;
     describe(s->outputs[i], &f->values[f->outputs[i]].tensor, out);
     return LINNET_OK;
 }
 
-int linnet_model_variable_count(const linnet_model *model)
-{
-    return model ? model->n_variables : 0;
-}
+int linnet_model_variable_count(const linnet_model *model) { return model ? model->n_variables : 0; }
 
-linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out)
-{
-    if (!model || !out || i < 0 || i >= model->n_variables)
-        return LINNET_INVALID_ARGUMENT;
+linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out) {
+    if (!model || !out || i < 0 || i >= model->n_variables) return LINNET_INVALID_ARGUMENT;
     describe(model->variables[i].name, &model->variables[i].tensor, out);
     return LINNET_OK;
 }
 
-const char *linnet_model_metadata(const linnet_model *model, const char *key)
-{
+const char *linnet_model_metadata(const linnet_model *model, const char *key) {
     for (int32_t i = 0; model && key && i < model->n_metadata; i++)
-        if (!strcmp(model->metadata[2 * i], key))
-            return model->metadata[2 * i + 1];
+        if (!strcmp(model->metadata[2 * i], key)) return model->metadata[2 * i + 1];
     return NULL;
 }
 
-size_t linnet_model_mapped_bytes(const linnet_model *model)
-{
+size_t linnet_model_mapped_bytes(const linnet_model *model) {
     return model && model->file_kind == LN_FILE_MAPPED ? model->file_size : 0;
 }

@@ -34,8 +34,8 @@ enum ln_op_layout { LN_PREFER_ANY, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST };
 
 struct ln_op;
 
-/* Shape rule. Reads inputs (dims may be -1, rank may be -1, `data` is the value when known; an absent optional input has
- * dtype LINNET_NONE) and sets dtype, rank and dims of every output; what cannot be known yet is -1. Outputs come in
+/* Shape rule. Reads inputs (dims may be -1, rank may be -1, `data` is the value when known; an absent optional input
+ * has dtype LINNET_NONE) and sets dtype, rank and dims of every output; what cannot be known yet is -1. Outputs come in
  * zeroed except dtype and quant, which are those the file declares (LINNET_NONE when building): a rule overwrites dtype
  * where the op determines it. On bad operands it fails with SHAPE_MISMATCH, WRONG_DTYPE or BAD_ATTRIBUTE; the caller
  * adds node and names. Broadcasting an unknown with n > 1 gives n, with 1 gives unknown. */
@@ -54,7 +54,7 @@ typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 typedef struct ln_op {
     const char *name;
     uint16_t id;
-    int8_t min_inputs, max_inputs;   /* max -1: any number */
+    int8_t min_inputs, max_inputs; /* max -1: any number */
     int8_t min_outputs, max_outputs;
     uint8_t flags;
     uint8_t layout;  /* ln_op_layout of the first input and output */
@@ -74,11 +74,11 @@ typedef struct ln_map_opcode_row {
 /* Helpers for shape rules (core/infer.c). */
 /* NumPy broadcast of two shapes with unknowns into out (rank and dims only); SHAPE_MISMATCH when they do not fit. */
 linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *out, linnet_error *error);
-/* Value of a 1-D (or scalar) i32/i64 operand as list into v (at most LN_MAX_RANK * 2 entries). Returns its length, -1 when
- * the operand is absent or its value is not known yet, -2 when it is too long. */
+/* Value of a 1-D (or scalar) i32/i64 operand as list into v (at most LN_MAX_RANK * 2 entries). Returns its length, -1
+ * when the operand is absent or its value is not known yet, -2 when it is too long. */
 int ln_int_operand(const ln_tensor *t, int64_t *v);
 /* The spatial arithmetic that conv, conv_transpose and pool share: output size and begin pad of one axis. */
-int64_t ln_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin, int64_t pad_end,
-                         bool ceil_mode);
+int64_t ln_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin,
+                         int64_t pad_end, bool ceil_mode);
 
 #endif

@@ -24,35 +24,34 @@
 
 /* ---- clock and files --------------------------------------------------------------------------------------------- */
 
-uint64_t ln_now_ns(void)
-{
+uint64_t ln_now_ns(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static linnet_status file_failure(linnet_error *error, linnet_status code, const char *path, const char *what)
-{
-    int number = errno; /* strerror has state, and strerror_r two incompatible forms: the usual reasons are named here */
-    const char *reason = number == ENOENT || number == ENOTDIR ? "no such file" : number == EACCES ? "no permission"
+static linnet_status file_failure(linnet_error *error, linnet_status code, const char *path, const char *what) {
+    int number =
+        errno; /* strerror has state, and strerror_r two incompatible forms: the usual reasons are named here */
+    const char *reason = number == ENOENT || number == ENOTDIR  ? "no such file"
+                         : number == EACCES                     ? "no permission"
                          : number == EMFILE || number == ENFILE ? "too many open files"
-                         : number == ENOMEM ? "not enough address space" : "";
+                         : number == ENOMEM                     ? "not enough address space"
+                                                                : "";
     ln_fail(error, code, "%s", what);
     ln_at_tensor(error, path);
     ln_got(error, "errno %d%s%s", number, reason[0] ? ": " : "", reason);
     return code;
 }
 
-linnet_status ln_file_map(const char *path, const void **data, size_t *size, linnet_error *error)
-{
+linnet_status ln_file_map(const char *path, const void **data, size_t *size, linnet_error *error) {
     struct stat status;
     void *mapped = NULL;
     /* O_NONBLOCK: a FIFO must not hang the open; regular files ignore it. */
     int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     *data = NULL;
     *size = 0;
-    if (file < 0)
-        return file_failure(error, LINNET_NOT_FOUND, path, "cannot open the model file");
+    if (file < 0) return file_failure(error, LINNET_NOT_FOUND, path, "cannot open the model file");
     if (fstat(file, &status) != 0) {
         file_failure(error, LINNET_READ_FAILED, path, "cannot read the size of the model file");
         close(file);
@@ -79,10 +78,8 @@ linnet_status ln_file_map(const char *path, const void **data, size_t *size, lin
     return LINNET_OK;
 }
 
-void ln_file_unmap(const void *data, size_t size)
-{
-    if (data)
-        munmap((void *)(uintptr_t)data, size);
+void ln_file_unmap(const void *data, size_t size) {
+    if (data) munmap((void *)(uintptr_t)data, size);
 }
 
 /* ---- locks ------------------------------------------------------------------------------------------------------- */
@@ -90,37 +87,20 @@ void ln_file_unmap(const void *data, size_t size)
 _Static_assert(sizeof(pthread_rwlock_t) <= sizeof(((ln_lock *)0)->opaque), "ln_lock.opaque is too small here");
 _Static_assert(_Alignof(pthread_rwlock_t) <= 16, "ln_lock.opaque is not aligned enough here");
 
-static pthread_rwlock_t *rwlock(ln_lock *lock)
-{
-    return (pthread_rwlock_t *)(void *)lock->opaque;
-}
+static pthread_rwlock_t *rwlock(ln_lock *lock) { return (pthread_rwlock_t *)(void *)lock->opaque; }
 
-bool ln_lock_init(ln_lock *lock)
-{
-    return pthread_rwlock_init(rwlock(lock), NULL) == 0;
-}
+bool ln_lock_init(ln_lock *lock) { return pthread_rwlock_init(rwlock(lock), NULL) == 0; }
 
-void ln_lock_destroy(ln_lock *lock)
-{
-    pthread_rwlock_destroy(rwlock(lock));
-}
+void ln_lock_destroy(ln_lock *lock) { pthread_rwlock_destroy(rwlock(lock)); }
 
-void ln_lock_shared(ln_lock *lock)
-{
+void ln_lock_shared(ln_lock *lock) {
     /* EAGAIN only means too many readers at this moment. */
-    while (pthread_rwlock_rdlock(rwlock(lock)) == EAGAIN)
-        ;
+    while (pthread_rwlock_rdlock(rwlock(lock)) == EAGAIN);
 }
 
-void ln_lock_exclusive(ln_lock *lock)
-{
-    pthread_rwlock_wrlock(rwlock(lock));
-}
+void ln_lock_exclusive(ln_lock *lock) { pthread_rwlock_wrlock(rwlock(lock)); }
 
-void ln_unlock(ln_lock *lock)
-{
-    pthread_rwlock_unlock(rwlock(lock));
-}
+void ln_unlock(ln_lock *lock) { pthread_rwlock_unlock(rwlock(lock)); }
 
 /* ---- thread pool ------------------------------------------------------------------------------------------------- */
 
@@ -154,8 +134,7 @@ struct ln_threads {
     ln_worker worker[];
 };
 
-static void pause_cpu(void)
-{
+static void pause_cpu(void) {
 #if defined(__x86_64__) || defined(__i386__)
     __asm__ volatile("pause");
 #elif defined(__aarch64__)
@@ -163,27 +142,22 @@ static void pause_cpu(void)
 #endif
 }
 
-static bool event_init(ln_event *event)
-{
+static bool event_init(ln_event *event) {
     atomic_init(&event->value, 0);
     atomic_init(&event->sleeping, 0);
-    if (pthread_mutex_init(&event->mutex, NULL) != 0)
-        return false;
-    if (pthread_cond_init(&event->wake, NULL) == 0)
-        return true;
+    if (pthread_mutex_init(&event->mutex, NULL) != 0) return false;
+    if (pthread_cond_init(&event->wake, NULL) == 0) return true;
     pthread_mutex_destroy(&event->mutex);
     return false;
 }
 
-static void event_destroy(ln_event *event)
-{
+static void event_destroy(ln_event *event) {
     pthread_cond_destroy(&event->wake);
     pthread_mutex_destroy(&event->mutex);
 }
 
 /* Either the setter sees `sleeping`, or the waiter sees the new value: both pairs are sequentially consistent. */
-static void event_set(ln_event *event, unsigned value)
-{
+static void event_set(ln_event *event, unsigned value) {
     atomic_store(&event->value, value);
     if (atomic_load(&event->sleeping)) {
         pthread_mutex_lock(&event->mutex);
@@ -193,8 +167,7 @@ static void event_set(ln_event *event, unsigned value)
 }
 
 /* Waits until the value is another than `old`; spins only while *spin is not 0. Returns the value. */
-static unsigned event_wait(ln_event *event, unsigned old, atomic_int *spin)
-{
+static unsigned event_wait(ln_event *event, unsigned old, atomic_int *spin) {
     uint64_t until = 0;
     unsigned value = atomic_load(&event->value);
     while (value == old && atomic_load_explicit(spin, memory_order_relaxed)) {
@@ -210,44 +183,36 @@ static unsigned event_wait(ln_event *event, unsigned old, atomic_int *spin)
                 break;
         }
     }
-    if (value != old)
-        return value;
+    if (value != old) return value;
     pthread_mutex_lock(&event->mutex);
     atomic_store(&event->sleeping, 1);
-    while ((value = atomic_load(&event->value)) == old)
-        pthread_cond_wait(&event->wake, &event->mutex);
+    while ((value = atomic_load(&event->value)) == old) pthread_cond_wait(&event->wake, &event->mutex);
     atomic_store(&event->sleeping, 0);
     pthread_mutex_unlock(&event->mutex);
     return value;
 }
 
-static void *worker_main(void *argument)
-{
+static void *worker_main(void *argument) {
     ln_worker *worker = argument;
     ln_threads *threads = worker->owner;
     unsigned ticket = 0;
     for (;;) {
         ticket = event_wait(&worker->go, ticket, &threads->active);
-        if (threads->stop)
-            return NULL;
+        if (threads->stop) return NULL;
         threads->task(threads->argument, worker->index);
         /* After this the caller may give new work, but not free the pool: freeing joins. */
-        if (atomic_fetch_sub(&threads->pending, 1) == 1)
-            event_set(&threads->done, ticket);
+        if (atomic_fetch_sub(&threads->pending, 1) == 1) event_set(&threads->done, ticket);
     }
 }
 
-size_t ln_threads_size(int workers)
-{
+size_t ln_threads_size(int workers) {
     return sizeof(ln_threads) + (size_t)(workers > 0 ? workers : 0) * sizeof(ln_worker);
 }
 
-static void stop_workers(ln_threads *threads, int started)
-{
+static void stop_workers(ln_threads *threads, int started) {
     threads->stop = true;
     threads->ticket++;
-    for (int i = 0; i < started; i++)
-        event_set(&threads->worker[i].go, threads->ticket);
+    for (int i = 0; i < started; i++) event_set(&threads->worker[i].go, threads->ticket);
     for (int i = 0; i < started; i++) {
         pthread_join(threads->worker[i].thread, NULL);
         event_destroy(&threads->worker[i].go);
@@ -255,8 +220,7 @@ static void stop_workers(ln_threads *threads, int started)
     event_destroy(&threads->done);
 }
 
-linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linnet_error *error)
-{
+linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linnet_error *error) {
     ln_threads *threads = memory;
     *out = NULL;
     workers = workers > 0 ? workers : 0;
@@ -272,11 +236,9 @@ linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linne
         int failure = EAGAIN;
         worker->owner = threads;
         worker->index = i + 1;
-        if (ready)
-            failure = pthread_create(&worker->thread, NULL, worker_main, worker);
+        if (ready) failure = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (failure) {
-            if (ready)
-                event_destroy(&worker->go);
+            if (ready) event_destroy(&worker->go);
             stop_workers(threads, i);
             ln_fail(error, LINNET_THREAD_FAILED, "worker thread %d of %d could not be started", i + 1, workers);
             ln_got(error, "errno %d", failure);
@@ -287,82 +249,62 @@ linnet_status ln_threads_init(void *memory, int workers, ln_threads **out, linne
     return LINNET_OK;
 }
 
-void ln_threads_free(ln_threads *threads)
-{
-    if (threads)
-        stop_workers(threads, threads->workers);
+void ln_threads_free(ln_threads *threads) {
+    if (threads) stop_workers(threads, threads->workers);
 }
 
-void ln_threads_begin(ln_threads *threads)
-{
-    atomic_store(&threads->active, 1);
-}
+void ln_threads_begin(ln_threads *threads) { atomic_store(&threads->active, 1); }
 
-void ln_threads_end(ln_threads *threads)
-{
-    atomic_store(&threads->active, 0);
-}
+void ln_threads_end(ln_threads *threads) { atomic_store(&threads->active, 0); }
 
-void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count)
-{
+void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count) {
     unsigned before = threads->ticket;
-    if (count > threads->workers + 1)
-        count = threads->workers + 1;
+    if (count > threads->workers + 1) count = threads->workers + 1;
     if (count > 1) {
         threads->task = task;
         threads->argument = argument;
         threads->ticket++;
         atomic_store(&threads->pending, count - 1);
-        for (int i = 0; i < count - 1; i++)
-            event_set(&threads->worker[i].go, threads->ticket);
+        for (int i = 0; i < count - 1; i++) event_set(&threads->worker[i].go, threads->ticket);
     }
-    if (count > 0)
-        task(argument, 0);
-    if (count > 1)
-        event_wait(&threads->done, before, &threads->active);
+    if (count > 0) task(argument, 0);
+    if (count > 1) event_wait(&threads->done, before, &threads->active);
 }
 
 /* ---- cores ------------------------------------------------------------------------------------------------------- */
 
 #if defined(__linux__)
 /* A number from a file of /sys about one core; -1 when there is none. */
-static long core_fact(int core, const char *name)
-{
+static long core_fact(int core, const char *name) {
     char path[128], text[32];
     ssize_t length;
     int file;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", core, name);
     file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0)
-        return -1;
+    if (file < 0) return -1;
     length = read(file, text, sizeof text - 1);
     close(file);
-    if (length <= 0)
-        return -1;
+    if (length <= 0) return -1;
     text[length] = 0;
     long value = 0;
-    for (const char *c = text; *c >= '0' && *c <= '9'; c++)
-        value = value * 10 + (*c - '0');
+    for (const char *c = text; *c >= '0' && *c <= '9'; c++) value = value * 10 + (*c - '0');
     return value;
 }
 
 /* Cores that share a capacity (big.LITTLE) are a cluster; the strongest in sum is the largest. Hyperthreads of one core
  * count once: their arithmetic units are the same. */
-int ln_default_thread_count(void)
-{
+int ln_default_thread_count(void) {
     enum { MOST = 256 };
     long capacity[MOST], identity[MOST];
     int count = 0, best = 1;
     long best_sum = 0;
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0)
-        return 1;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
     for (int core = 0; core < CPU_SETSIZE && count < MOST; core++) {
         long package, id, strength;
         bool known = false;
-        if (!CPU_ISSET(core, &allowed))
-            continue;
+        if (!CPU_ISSET(core, &allowed)) continue;
         package = core_fact(core, "topology/physical_package_id");
         id = core_fact(core, "topology/core_id");
         strength = core_fact(core, "cpu_capacity");
@@ -374,8 +316,7 @@ int ln_default_thread_count(void)
     }
     for (int i = 0; i < count; i++) {
         int members = 0;
-        for (int j = 0; j < count; j++)
-            members += capacity[j] == capacity[i];
+        for (int j = 0; j < count; j++) members += capacity[j] == capacity[i];
         if (members * capacity[i] > best_sum) {
             best_sum = members * capacity[i];
             best = members;
@@ -384,15 +325,13 @@ int ln_default_thread_count(void)
     return best;
 }
 #else
-int ln_default_thread_count(void)
-{
+int ln_default_thread_count(void) {
     long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores > 0 && cores < 1024 ? (int)cores : 1;
 }
 #endif
 
-unsigned ln_arm_features(void)
-{
+unsigned ln_arm_features(void) {
 #if defined(__linux__) && defined(__aarch64__)
     /* Bits of the kernel's ABI (arch/arm64/include/uapi/asm/hwcap.h); old headers lack the names. */
     unsigned long first = getauxval(AT_HWCAP), second = getauxval(26 /* AT_HWCAP2 */);

@@ -11,17 +11,15 @@ struct linnet_store {
     ln_lock lock;
     char *block;
     size_t block_bytes;
-    size_t *offsets;    /* per variable; in the same allocation as the struct */
+    size_t *offsets; /* per variable; in the same allocation as the struct */
     uint64_t *versions;
 };
 
-static size_t struct_bytes(int32_t variables)
-{
+static size_t struct_bytes(int32_t variables) {
     return sizeof(linnet_store) + (size_t)variables * (sizeof(size_t) + sizeof(uint64_t));
 }
 
-size_t ln_store_bytes_for(const linnet_model *model)
-{
+size_t ln_store_bytes_for(const linnet_model *model) {
     size_t total = 0;
     for (int32_t i = 0; i < model->n_variables; i++)
         total += ln_round_up((size_t)model->variables[i].bytes, LN_ALIGNMENT);
@@ -29,20 +27,16 @@ size_t ln_store_bytes_for(const linnet_model *model)
 }
 
 linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
-                                  linnet_error *error)
-{
+                                  linnet_error *error) {
     ln_memory memory;
     linnet_store *store;
     size_t total = 0;
-    if (!out)
-        return ln_null_argument(error, "linnet_store_create", "out");
+    if (!out) return ln_null_argument(error, "linnet_store_create", "out");
     *out = NULL;
-    if (!model)
-        return ln_null_argument(error, "linnet_store_create", "model");
+    if (!model) return ln_null_argument(error, "linnet_store_create", "model");
     ln_memory_init(&memory, allocator ? allocator : &model->memory.allocator);
     store = ln_memory_alloc(&memory, struct_bytes(model->n_variables));
-    if (!store)
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a store");
+    if (!store) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a store");
     memset(store, 0, struct_bytes(model->n_variables));
     store->versions = (uint64_t *)(store + 1);
     store->offsets = (size_t *)(store->versions + model->n_variables);
@@ -67,11 +61,11 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no lock for a store");
     }
-    if (total)
-        memset(store->block, 0, total);
+    if (total) memset(store->block, 0, total);
     for (int32_t i = 0; i < model->n_variables; i++)
         if (model->variables[i].tensor.data && model->variables[i].bytes)
-            memcpy(store->block + store->offsets[i], model->variables[i].tensor.data, (size_t)model->variables[i].bytes);
+            memcpy(store->block + store->offsets[i], model->variables[i].tensor.data,
+                   (size_t)model->variables[i].bytes);
     atomic_init(&store->references.count, 1);
     store->memory = memory;
     store->model = ln_model_retain(model);
@@ -79,18 +73,15 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     return LINNET_OK;
 }
 
-linnet_store *ln_store_retain(linnet_store *store)
-{
+linnet_store *ln_store_retain(linnet_store *store) {
     atomic_fetch_add_explicit(&store->references.count, 1, memory_order_relaxed);
     return store;
 }
 
-void linnet_store_free(linnet_store *store)
-{
+void linnet_store_free(linnet_store *store) {
     ln_memory memory;
     linnet_model *model;
-    if (!store || atomic_fetch_sub_explicit(&store->references.count, 1, memory_order_acq_rel) != 1)
-        return;
+    if (!store || atomic_fetch_sub_explicit(&store->references.count, 1, memory_order_acq_rel) != 1) return;
     memory = store->memory;
     model = store->model;
     ln_lock_destroy(&store->lock);
@@ -99,58 +90,36 @@ void linnet_store_free(linnet_store *store)
     linnet_model_free(model);
 }
 
-const linnet_model *ln_store_model(const linnet_store *store)
-{
-    return store->model;
-}
+const linnet_model *ln_store_model(const linnet_store *store) { return store->model; }
 
-void ln_store_lock(linnet_store *store, bool exclusive)
-{
+void ln_store_lock(linnet_store *store, bool exclusive) {
     if (exclusive)
         ln_lock_exclusive(&store->lock);
     else
         ln_lock_shared(&store->lock);
 }
 
-void ln_store_unlock(linnet_store *store)
-{
-    ln_unlock(&store->lock);
-}
+void ln_store_unlock(linnet_store *store) { ln_unlock(&store->lock); }
 
-void *ln_store_data(linnet_store *store, int i)
-{
-    return store->block + store->offsets[i];
-}
+void *ln_store_data(linnet_store *store, int i) { return store->block + store->offsets[i]; }
 
-uint64_t ln_store_version(const linnet_store *store, int i)
-{
-    return store->versions[i];
-}
+uint64_t ln_store_version(const linnet_store *store, int i) { return store->versions[i]; }
 
-void ln_store_bump(linnet_store *store, int i)
-{
-    store->versions[i]++;
-}
+void ln_store_bump(linnet_store *store, int i) { store->versions[i]++; }
 
-size_t linnet_store_bytes(const linnet_store *store)
-{
-    return store ? ln_store_bytes_for(store->model) : 0;
-}
+size_t linnet_store_bytes(const linnet_store *store) { return store ? ln_store_bytes_for(store->model) : 0; }
 
 /* Index of a variable of exactly `bytes` bytes, or -1 with the error set. */
 static int find(const linnet_store *store, const char *function, const char *name, const void *data, size_t bytes,
-                linnet_error *error)
-{
+                linnet_error *error) {
     if (!store || !name || (!data && bytes)) {
         ln_null_argument(error, function, !store ? "store" : !name ? "name" : "data");
         return -1;
     }
     for (int32_t i = 0; i < store->model->n_variables; i++) {
         const ln_variable *variable = &store->model->variables[i];
-        if (strcmp(variable->name, name) != 0)
-            continue;
-        if (variable->bytes == bytes)
-            return i;
+        if (strcmp(variable->name, name) != 0) continue;
+        if (variable->bytes == bytes) return i;
         ln_fail(error, LINNET_WRONG_SHAPE, "%s: the buffer has another size than the variable", function);
         ln_at_tensor(error, name);
         ln_expected(error, "%llu bytes", (unsigned long long)variable->bytes);
@@ -168,19 +137,13 @@ static int find(const linnet_store *store, const char *function, const char *nam
     return -1;
 }
 
-static linnet_status status_of(const linnet_error *error)
-{
-    return (linnet_status)error->code;
-}
+static linnet_status status_of(const linnet_error *error) { return (linnet_status)error->code; }
 
-linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes, linnet_error *error)
-{
+linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes, linnet_error *error) {
     linnet_error own;
     int i = find(store, "linnet_store_read", name, data, bytes, error ? error : &own);
-    if (i < 0)
-        return status_of(error ? error : &own);
-    if (bytes == 0)
-        return LINNET_OK;
+    if (i < 0) return status_of(error ? error : &own);
+    if (bytes == 0) return LINNET_OK;
     ln_store_lock(store, false);
     memcpy(data, ln_store_data(store, i), bytes);
     ln_store_unlock(store);
@@ -188,15 +151,12 @@ linnet_status linnet_store_read(linnet_store *store, const char *name, void *dat
 }
 
 linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
-                                 linnet_error *error)
-{
+                                 linnet_error *error) {
     linnet_error own;
     int i = find(store, "linnet_store_write", name, data, bytes, error ? error : &own);
-    if (i < 0)
-        return status_of(error ? error : &own);
+    if (i < 0) return status_of(error ? error : &own);
     ln_store_lock(store, true);
-    if (bytes)
-        memcpy(ln_store_data(store, i), data, bytes);
+    if (bytes) memcpy(ln_store_data(store, i), data, bytes);
     ln_store_bump(store, i);
     ln_store_unlock(store);
     return LINNET_OK;

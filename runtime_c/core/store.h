@@ -1,5 +1,5 @@
-/* store.h - the variables of a model, as sessions see them. Locking is the caller's: shared to read, exclusive to write.
- * Data pointers never move while the store lives. */
+/* store.h - the variables of a model, as sessions see them. Locking is the caller's: shared to read, exclusive to
+ * write. Data pointers never move while the store lives. */
 #ifndef LN_STORE_H
 #define LN_STORE_H
 

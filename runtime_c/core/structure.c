@@ -6,11 +6,28 @@
 #include <string.h>
 
 /* Slots, as in schema/linnet.fbs. */
-enum { MODEL_PRODUCER, MODEL_FUNCTIONS, MODEL_SIGNATURES, MODEL_VARIABLES, MODEL_SEGMENTS, MODEL_METADATA, MODEL_EXTRAS };
+enum {
+    MODEL_PRODUCER,
+    MODEL_FUNCTIONS,
+    MODEL_SIGNATURES,
+    MODEL_VARIABLES,
+    MODEL_SEGMENTS,
+    MODEL_METADATA,
+    MODEL_EXTRAS
+};
 enum { QUANT_SCHEME, QUANT_BITS, QUANT_AXIS, QUANT_BLOCK, QUANT_SCALE, QUANT_ZERO };
 enum { SEGMENT_OFFSET, SEGMENT_SIZE, SEGMENT_DIGEST_KIND, SEGMENT_DIGEST };
-enum { TENSOR_NAME, TENSOR_DTYPE, TENSOR_RANK, TENSOR_SHAPE, TENSOR_DIM_NAMES, TENSOR_QUANT, TENSOR_SEGMENT, TENSOR_DATA,
-       TENSOR_VARIABLE };
+enum {
+    TENSOR_NAME,
+    TENSOR_DTYPE,
+    TENSOR_RANK,
+    TENSOR_SHAPE,
+    TENSOR_DIM_NAMES,
+    TENSOR_QUANT,
+    TENSOR_SEGMENT,
+    TENSOR_DATA,
+    TENSOR_VARIABLE
+};
 enum { FUNCTION_NAME, FUNCTION_TENSORS, FUNCTION_NODES, FUNCTION_INPUTS, FUNCTION_OUTPUTS };
 enum { VARIABLE_NAME, VARIABLE_DTYPE, VARIABLE_SHAPE, VARIABLE_QUANT, VARIABLE_SEGMENT };
 enum { SIGNATURE_NAME, SIGNATURE_FUNCTION, SIGNATURE_INPUTS, SIGNATURE_OUTPUTS };
@@ -43,36 +60,27 @@ typedef struct reader {
 } reader;
 
 /* CORRUPT about a named thing; `got` is a number. */
-static linnet_status corrupt(reader *r, const char *name, const char *what, int64_t got)
-{
-    if (r->fb.problem)
-        return ln_structure_problem(&r->fb, LINNET_OK, r->error);
+static linnet_status corrupt(reader *r, const char *name, const char *what, int64_t got) {
+    if (r->fb.problem) return ln_structure_problem(&r->fb, LINNET_OK, r->error);
     ln_fail(r->error, LINNET_CORRUPT, "%s", what);
     ln_at_tensor(r->error, name);
     ln_got(r->error, "%lld", (long long)got);
     return ln_hint(r->error, "copy or convert the file again"), LINNET_CORRUPT;
 }
 
-static linnet_status no_memory(reader *r)
-{
+static linnet_status no_memory(reader *r) {
     return ln_fail(r->error, LINNET_OUT_OF_MEMORY, "no memory for the structure of a model");
 }
 
-static linnet_status problem(reader *r)
-{
-    return ln_structure_problem(&r->fb, LINNET_OK, r->error);
-}
+static linnet_status problem(reader *r) { return ln_structure_problem(&r->fb, LINNET_OK, r->error); }
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
-static void sift_down(const char **names, int64_t root, int64_t count)
-{
+static void sift_down(const char **names, int64_t root, int64_t count) {
     for (int64_t child; (child = 2 * root + 1) < count; root = child) {
         const char *larger;
-        if (child + 1 < count && strcmp(names[child], names[child + 1]) < 0)
-            child++;
-        if (strcmp(names[root], names[child]) >= 0)
-            return;
+        if (child + 1 < count && strcmp(names[child], names[child + 1]) < 0) child++;
+        if (strcmp(names[root], names[child]) >= 0) return;
         larger = names[child];
         names[child] = names[root];
         names[root] = larger;
@@ -80,15 +88,11 @@ static void sift_down(const char **names, int64_t root, int64_t count)
 }
 
 /* Checks that all names differ and none is empty; `kind` is what they are of. Heap sort: no worst case. */
-static linnet_status check_names(reader *r, const char *const *names, int64_t count, const char *kind)
-{
+static linnet_status check_names(reader *r, const char *const *names, int64_t count, const char *kind) {
     const char **sorted = ln_pool_array(&r->temporary, count, sizeof *sorted);
-    if (!sorted)
-        return no_memory(r);
-    for (int64_t i = 0; i < count; i++)
-        sorted[i] = names[i];
-    for (int64_t i = count / 2; i-- > 0;)
-        sift_down(sorted, i, count);
+    if (!sorted) return no_memory(r);
+    for (int64_t i = 0; i < count; i++) sorted[i] = names[i];
+    for (int64_t i = count / 2; i-- > 0;) sift_down(sorted, i, count);
     for (int64_t n = count; n-- > 1;) {
         const char *largest = sorted[0];
         sorted[0] = sorted[n];
@@ -96,9 +100,9 @@ static linnet_status check_names(reader *r, const char *const *names, int64_t co
         sift_down(sorted, 0, n);
     }
     for (int64_t i = 0; i < count; i++) {
-        if (sorted[i][0] && (i == 0 || strcmp(sorted[i - 1], sorted[i]) != 0))
-            continue;
-        ln_fail(r->error, LINNET_CORRUPT, sorted[i][0] ? "two %s have the same name" : "one of the %s has no name", kind);
+        if (sorted[i][0] && (i == 0 || strcmp(sorted[i - 1], sorted[i]) != 0)) continue;
+        ln_fail(r->error, LINNET_CORRUPT, sorted[i][0] ? "two %s have the same name" : "one of the %s has no name",
+                kind);
         ln_at_tensor(r->error, sorted[i]);
         return ln_hint(r->error, "give every one its own name"), LINNET_CORRUPT;
     }
@@ -107,8 +111,7 @@ static linnet_status check_names(reader *r, const char *const *names, int64_t co
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
-bool ln_zero_fits(int dtype, int32_t zero)
-{
+bool ln_zero_fits(int dtype, int32_t zero) {
     switch (dtype) {
     case LINNET_I8: return zero >= INT8_MIN && zero <= INT8_MAX;
     case LINNET_U8: return zero >= 0 && zero <= UINT8_MAX;
@@ -120,24 +123,20 @@ bool ln_zero_fits(int dtype, int32_t zero)
     }
 }
 
-static linnet_status read_quant(reader *r, const char *name, const ln_fb_table *table, int slot, ln_tensor *t)
-{
+static linnet_status read_quant(reader *r, const char *name, const ln_fb_table *table, int slot, ln_tensor *t) {
     ln_fb_table q = ln_fb_get_table(table, slot);
     int64_t scheme = ln_fb_unsigned(&q, QUANT_SCHEME, 1, LN_QUANT_NONE);
     int64_t bits = ln_fb_unsigned(&q, QUANT_BITS, 1, 0), axis = ln_fb_signed(&q, QUANT_AXIS, 4, 0);
     ln_fb_vector scale = ln_fb_get_vector(&q, QUANT_SCALE, 4), zero = ln_fb_get_vector(&q, QUANT_ZERO, 4);
     ln_quant *quant;
-    if (r->fb.problem)
-        return problem(r);
-    if (!q.at || scheme == LN_QUANT_NONE)
-        return LINNET_OK;
+    if (r->fb.problem) return problem(r);
+    if (!q.at || scheme == LN_QUANT_NONE) return LINNET_OK;
     if (scheme == LN_QUANT_BLOCK) {
         ln_fail(r->error, LINNET_UNSUPPORTED, "quantization per block of a tensor is not supported by this version");
         ln_at_tensor(r->error, name);
         return ln_hint(r->error, "use quantization per tensor or per axis"), LINNET_UNSUPPORTED;
     }
-    if (scheme > LN_QUANT_BLOCK)
-        return corrupt(r, name, "unknown quantization scheme", scheme);
+    if (scheme > LN_QUANT_BLOCK) return corrupt(r, name, "unknown quantization scheme", scheme);
     if (t->dtype < LINNET_I8 || t->dtype > LINNET_U64)
         return corrupt(r, name, "quantization of a tensor that is not of integers", t->dtype);
     if (bits > (int64_t)(8 * ln_dtype_size(t->dtype)))
@@ -147,14 +146,12 @@ static linnet_status read_quant(reader *r, const char *name, const ln_fb_table *
     if (zero.count != 0 && zero.count != scale.count)
         return corrupt(r, name, "quantization needs as many zero points as scales, or none", zero.count);
     if (scheme == LN_QUANT_AXIS) {
-        if (axis < 0 || axis >= t->rank)
-            return corrupt(r, name, "the quantization axis is outside the rank", axis);
+        if (axis < 0 || axis >= t->rank) return corrupt(r, name, "the quantization axis is outside the rank", axis);
         if (scale.count != 1 && t->dims[axis] >= 0 && t->dims[axis] != scale.count)
             return corrupt(r, name, "the number of scales is not the size of the quantization axis", scale.count);
     }
     quant = ln_pool_alloc(r->pool, sizeof *quant);
-    if (!quant)
-        return no_memory(r);
+    if (!quant) return no_memory(r);
     /* One entry for a whole axis is per tensor: kernels then need not look at `count`. */
     quant->scheme = (uint8_t)(scale.count == 1 ? LN_QUANT_TENSOR : LN_QUANT_AXIS);
     quant->bits = (uint8_t)(bits ? bits : (int64_t)(8 * ln_dtype_size(t->dtype)));
@@ -174,28 +171,22 @@ static linnet_status read_quant(reader *r, const char *name, const ln_fb_table *
 
 /* dtype, dims, dense strides. `rank` is -1 where the rank is unknown. */
 static linnet_status read_shape(reader *r, const char *name, int64_t dtype, int64_t rank, const ln_fb_vector *shape,
-                                ln_tensor *t)
-{
+                                ln_tensor *t) {
     ln_tensor known;
     uint64_t bytes;
-    if (r->fb.problem)
-        return problem(r);
+    if (r->fb.problem) return problem(r);
     if (dtype <= LINNET_NONE || dtype > LINNET_BOOL)
         return corrupt(r, name, "a tensor has an unknown element type", dtype);
-    if (rank < -1 || rank > LN_MAX_RANK)
-        return corrupt(r, name, "a tensor has more than 8 dimensions", rank);
+    if (rank < -1 || rank > LN_MAX_RANK) return corrupt(r, name, "a tensor has more than 8 dimensions", rank);
     if (shape->count != (uint32_t)(rank < 0 ? 0 : rank))
         return corrupt(r, name, "a shape has another number of entries than the rank", shape->count);
     t->dtype = (uint8_t)dtype;
     t->rank = (int8_t)rank;
-    if (shape->count)
-        memcpy(t->dims, shape->data, shape->count * sizeof *t->dims);
+    if (shape->count) memcpy(t->dims, shape->data, shape->count * sizeof *t->dims);
     known = *t;
     for (int i = 0; i < t->rank; i++) {
-        if (t->dims[i] < -1)
-            return corrupt(r, name, "a dimension is negative", t->dims[i]);
-        if (t->dims[i] == -1)
-            known.dims[i] = 1;
+        if (t->dims[i] < -1) return corrupt(r, name, "a dimension is negative", t->dims[i]);
+        if (t->dims[i] == -1) known.dims[i] = 1;
     }
     if (rank >= 0 && !ln_bytes(&known, &bytes)) {
         char text[96];
@@ -203,15 +194,12 @@ static linnet_status read_shape(reader *r, const char *name, int64_t dtype, int6
         ln_at_tensor(r->error, name);
         return ln_got(r->error, "%s", ln_shape_text(t->dims, t->rank, text, sizeof text)), LINNET_TOO_LARGE;
     }
-    if (ln_count(t) >= 0)
-        ln_set_layout(t, LN_LAYOUT_DENSE);
+    if (ln_count(t) >= 0) ln_set_layout(t, LN_LAYOUT_DENSE);
     return LINNET_OK;
 }
 
-static linnet_status get_segment(reader *r, const char *name, int64_t index, uint64_t bytes, const void **data)
-{
-    if (index < 0 || index >= r->n_segments)
-        return corrupt(r, name, "no segment of this number", index);
+static linnet_status get_segment(reader *r, const char *name, int64_t index, uint64_t bytes, const void **data) {
+    if (index < 0 || index >= r->n_segments) return corrupt(r, name, "no segment of this number", index);
     if (r->segments[index].size != bytes) {
         corrupt(r, name, "a segment has another size than its tensor", (int64_t)r->segments[index].size);
         return ln_expected(r->error, "%llu bytes", (unsigned long long)bytes), LINNET_CORRUPT;
@@ -220,16 +208,13 @@ static linnet_status get_segment(reader *r, const char *name, int64_t index, uin
     return LINNET_OK;
 }
 
-static linnet_status read_constant(reader *r, ln_value *value, int64_t index, const ln_fb_vector *data)
-{
+static linnet_status read_constant(reader *r, ln_value *value, int64_t index, const ln_fb_vector *data) {
     uint64_t bytes;
     if (!ln_bytes(&value->tensor, &bytes))
         return corrupt(r, value->name, "a constant has an unknown shape; rank", value->tensor.rank);
     value->bytes = bytes;
-    if (data->data && index >= 0)
-        return corrupt(r, value->name, "a constant has both data and a segment", index);
-    if (!data->data)
-        return get_segment(r, value->name, index, bytes, &value->tensor.data);
+    if (data->data && index >= 0) return corrupt(r, value->name, "a constant has both data and a segment", index);
+    if (!data->data) return get_segment(r, value->name, index, bytes, &value->tensor.data);
     if (data->count != bytes) {
         corrupt(r, value->name, "a constant has another size than its shape", data->count);
         return ln_expected(r->error, "%llu bytes", (unsigned long long)bytes), LINNET_CORRUPT;
@@ -237,17 +222,14 @@ static linnet_status read_constant(reader *r, ln_value *value, int64_t index, co
     value->tensor.data = data->data;
     if (bytes == 0 || (uintptr_t)data->data % DATA_ALIGNMENT != 0) { /* writers should align, but need not */
         void *copy = ln_pool_alloc(r->pool, (size_t)bytes);
-        if (!copy)
-            return no_memory(r);
-        if (bytes)
-            memcpy(copy, data->data, (size_t)bytes);
+        if (!copy) return no_memory(r);
+        if (bytes) memcpy(copy, data->data, (size_t)bytes);
         value->tensor.data = copy;
     }
     return LINNET_OK;
 }
 
-static linnet_status read_value(reader *r, const ln_fb_table *table, ln_value *value)
-{
+static linnet_status read_value(reader *r, const ln_fb_table *table, ln_value *value) {
     ln_tensor *t = &value->tensor;
     int64_t dtype = ln_fb_unsigned(table, TENSOR_DTYPE, 1, LINNET_NONE), rank = ln_fb_signed(table, TENSOR_RANK, 4, -1);
     int64_t index = ln_fb_signed(table, TENSOR_SEGMENT, 4, -1), variable = ln_fb_signed(table, TENSOR_VARIABLE, 4, -1);
@@ -256,20 +238,17 @@ static linnet_status read_value(reader *r, const ln_fb_table *table, ln_value *v
     linnet_status status;
     value->name = ln_fb_string(table, TENSOR_NAME);
     value->variable = -1;
-    for (uint32_t i = 0; i < dim_names.count; i++)
-        ln_fb_string_at(&dim_names, i);
-    if ((status = read_shape(r, value->name, dtype, rank, &shape, t)))
-        return status;
+    for (uint32_t i = 0; i < dim_names.count; i++) ln_fb_string_at(&dim_names, i);
+    if ((status = read_shape(r, value->name, dtype, rank, &shape, t))) return status;
     if (dim_names.count && dim_names.count != shape.count)
-        return corrupt(r, value->name, "a tensor has another number of dimension names than dimensions", dim_names.count);
-    if ((status = read_quant(r, value->name, table, TENSOR_QUANT, t)))
-        return status;
+        return corrupt(r, value->name, "a tensor has another number of dimension names than dimensions",
+                       dim_names.count);
+    if ((status = read_quant(r, value->name, table, TENSOR_QUANT, t))) return status;
     if (index < -1 || variable < -1 || variable >= r->model->n_variables)
         return corrupt(r, value->name, "a tensor names a segment or variable that does not exist",
                        index < -1 ? index : variable);
     if (data.data || index >= 0) {
-        if (variable >= 0)
-            return corrupt(r, value->name, "a tensor is both a constant and a variable", variable);
+        if (variable >= 0) return corrupt(r, value->name, "a tensor is both a constant and a variable", variable);
         return read_constant(r, value, index, &data);
     }
     if (variable >= 0) {
@@ -277,8 +256,7 @@ static linnet_status read_value(reader *r, const ln_fb_table *table, ln_value *v
         if (v->tensor.dtype != t->dtype || v->tensor.rank != t->rank ||
             memcmp(v->tensor.dims, t->dims, sizeof *t->dims * (size_t)t->rank) != 0)
             return corrupt(r, value->name, "a tensor differs in shape or element type from its variable", variable);
-        if (!t->quant)
-            t->quant = v->tensor.quant;
+        if (!t->quant) t->quant = v->tensor.quant;
         value->variable = (int32_t)variable;
         value->bytes = v->bytes;
     }
@@ -290,8 +268,7 @@ static linnet_status read_value(reader *r, const ln_fb_table *table, ln_value *v
 enum value_state { UNMADE = 0, AVAILABLE = 1 };
 
 /* Whether operand i of the op may be absent (-1). */
-static bool may_be_absent(const ln_op *op, int i)
-{
+static bool may_be_absent(const ln_op *op, int i) {
     switch (op->id) {
     case LN_OP_MAP:
     case LN_OP_IF:
@@ -301,10 +278,8 @@ static bool may_be_absent(const ln_op *op, int i)
     }
 }
 
-static linnet_status check_count(reader *r, const ln_op *op, const char *what, int64_t got, int least, int most)
-{
-    if (got >= least && (most < 0 || got <= most))
-        return LINNET_OK;
+static linnet_status check_count(reader *r, const ln_op *op, const char *what, int64_t got, int least, int most) {
+    if (got >= least && (most < 0 || got <= most)) return LINNET_OK;
     ln_fail(r->error, LINNET_CORRUPT, "a node of %s has the wrong number of %s", op->name, what);
     if (most < 0)
         ln_expected(r->error, "at least %d", least);
@@ -314,21 +289,18 @@ static linnet_status check_count(reader *r, const ln_op *op, const char *what, i
 }
 
 static linnet_status check_callee(reader *r, int32_t function, const ln_op *op, int64_t callee, int64_t inputs,
-                                  int64_t outputs)
-{
+                                  int64_t outputs) {
     const ln_function *f = &r->functions[callee];
     linnet_status status = check_count(r, op, "inputs for its function", inputs, f->n_inputs, f->n_inputs);
     if (status == LINNET_OK)
         status = check_count(r, op, "outputs for its function", outputs, f->n_outputs, f->n_outputs);
     r->expanded[function] += r->expanded[callee];
-    if (r->depth[function] <= r->depth[callee])
-        r->depth[function] = r->depth[callee] + 1;
+    if (r->depth[function] <= r->depth[callee]) r->depth[function] = r->depth[callee] + 1;
     return status;
 }
 
 /* Control flow: operands agree in number with the functions called. */
-static linnet_status check_calls(reader *r, int32_t function, const ln_node *node)
-{
+static linnet_status check_calls(reader *r, int32_t function, const ln_node *node) {
     linnet_status status;
     if (node->op->id == LN_OP_CALL) {
         const ln_call_attributes *a = node->attributes;
@@ -353,30 +325,25 @@ static linnet_status check_calls(reader *r, int32_t function, const ln_node *nod
     return LINNET_OK;
 }
 
-static linnet_status check_map(reader *r, const ln_function *f, const ln_node *node)
-{
-    const ln_tensor **operands = ln_pool_array(&r->temporary, (int64_t)node->n_inputs + node->n_outputs, sizeof *operands);
-    if (!operands)
-        return no_memory(r);
-    for (int i = 0; i < node->n_inputs; i++)
-        operands[i] = &f->values[node->inputs[i]].tensor;
-    for (int i = 0; i < node->n_outputs; i++)
-        operands[node->n_inputs + i] = &f->values[node->outputs[i]].tensor;
+static linnet_status check_map(reader *r, const ln_function *f, const ln_node *node) {
+    const ln_tensor **operands =
+        ln_pool_array(&r->temporary, (int64_t)node->n_inputs + node->n_outputs, sizeof *operands);
+    if (!operands) return no_memory(r);
+    for (int i = 0; i < node->n_inputs; i++) operands[i] = &f->values[node->inputs[i]].tensor;
+    for (int i = 0; i < node->n_outputs; i++) operands[node->n_inputs + i] = &f->values[node->outputs[i]].tensor;
     return ln_verify_map(node->attributes, node->n_inputs, operands, node->n_outputs, operands + node->n_inputs,
                          &r->temporary, r->error);
 }
 
-static linnet_status read_node(reader *r, int32_t function, const ln_function *f, const ln_fb_table *table, ln_node *node,
-                               uint8_t *state)
-{
-    ln_fb_vector inputs = ln_fb_get_vector(table, LN_NODE_INPUTS, 4), outputs = ln_fb_get_vector(table, LN_NODE_OUTPUTS, 4);
+static linnet_status read_node(reader *r, int32_t function, const ln_function *f, const ln_fb_table *table,
+                               ln_node *node, uint8_t *state) {
+    ln_fb_vector inputs = ln_fb_get_vector(table, LN_NODE_INPUTS, 4),
+                 outputs = ln_fb_get_vector(table, LN_NODE_OUTPUTS, 4);
     linnet_status status;
     node->name = ln_fb_string(table, LN_NODE_NAME);
     node->source = ln_fb_string(table, LN_NODE_SOURCE);
-    if (r->fb.problem)
-        return problem(r);
-    if (!(node->op = ln_read_op(table, r->error)))
-        return LINNET_UNSUPPORTED;
+    if (r->fb.problem) return problem(r);
+    if (!(node->op = ln_read_op(table, r->error))) return LINNET_UNSUPPORTED;
     node->inputs = inputs.data;
     node->outputs = outputs.data;
     if ((status = check_count(r, node->op, "inputs", inputs.count, node->op->min_inputs, node->op->max_inputs)) ||
@@ -386,10 +353,8 @@ static linnet_status read_node(reader *r, int32_t function, const ln_function *f
     node->n_outputs = (int32_t)outputs.count;
     for (int i = 0; i < node->n_inputs; i++) {
         int32_t v = node->inputs[i];
-        if (v == -1 && may_be_absent(node->op, i))
-            continue;
-        if (v < 0 || v >= f->n_values)
-            return corrupt(r, "", "a node reads a tensor that does not exist", v);
+        if (v == -1 && may_be_absent(node->op, i)) continue;
+        if (v < 0 || v >= f->n_values) return corrupt(r, "", "a node reads a tensor that does not exist", v);
         if (state[v] != AVAILABLE)
             return corrupt(r, f->values[v].name, "a tensor is used before it is made; tensor", v);
     }
@@ -397,30 +362,29 @@ static linnet_status read_node(reader *r, int32_t function, const ln_function *f
         return status;
     for (int i = 0; i < node->n_outputs; i++) {
         int32_t v = node->outputs[i];
-        if (v < 0 || v >= f->n_values)
-            return corrupt(r, "", "a node writes a tensor that does not exist", v);
+        if (v < 0 || v >= f->n_values) return corrupt(r, "", "a node writes a tensor that does not exist", v);
         if (state[v] != UNMADE)
-            return corrupt(r, f->values[v].name, "a tensor is made twice, or a node writes an input, constant or variable", v);
+            return corrupt(r, f->values[v].name,
+                           "a tensor is made twice, or a node writes an input, constant or variable", v);
         state[v] = AVAILABLE;
     }
     if (node->op->id == LN_OP_ASSIGN) {
         int32_t variable = f->values[node->inputs[0]].variable;
         if (variable < 0)
-            return corrupt(r, f->values[node->inputs[0]].name, "assign to a tensor that is no variable", node->inputs[0]);
+            return corrupt(r, f->values[node->inputs[0]].name, "assign to a tensor that is no variable",
+                           node->inputs[0]);
         if (r->assigned[variable] == function + 1)
-            return corrupt(r, r->model->variables[variable].name, "a variable is assigned twice in one function", variable);
+            return corrupt(r, r->model->variables[variable].name, "a variable is assigned twice in one function",
+                           variable);
         r->assigned[variable] = function + 1;
     }
-    if (node->op->id == LN_OP_MAP && (status = check_map(r, f, node)))
-        return status;
+    if (node->op->id == LN_OP_MAP && (status = check_map(r, f, node))) return status;
     return check_calls(r, function, node);
 }
 
-static linnet_status read_nodes(reader *r, int32_t index, const ln_fb_vector *tables, ln_function *f, uint8_t *state)
-{
+static linnet_status read_nodes(reader *r, int32_t index, const ln_fb_vector *tables, ln_function *f, uint8_t *state) {
     ln_node *nodes = ln_pool_array(r->pool, tables->count, sizeof *nodes);
-    if (!nodes)
-        return no_memory(r);
+    if (!nodes) return no_memory(r);
     f->nodes = nodes;
     f->n_nodes = (int32_t)tables->count;
     r->expanded[index] = tables->count;
@@ -428,7 +392,10 @@ static linnet_status read_nodes(reader *r, int32_t index, const ln_fb_vector *ta
         ln_fb_table table = ln_fb_table_at(tables, (uint32_t)i);
         linnet_status status = read_node(r, index, f, &table, &nodes[i], state);
         if (status) {
-            ln_at_node(r->error, i, nodes[i].name && nodes[i].name[0] ? nodes[i].name : nodes[i].op ? nodes[i].op->name : "?");
+            ln_at_node(r->error, i,
+                       nodes[i].name && nodes[i].name[0] ? nodes[i].name
+                       : nodes[i].op                     ? nodes[i].op->name
+                                                         : "?");
             return status;
         }
         if (r->expanded[index] > most_nodes || r->depth[index] > DEEPEST_CALL) {
@@ -442,27 +409,25 @@ static linnet_status read_nodes(reader *r, int32_t index, const ln_fb_vector *ta
     return LINNET_OK;
 }
 
-static linnet_status read_function(reader *r, int32_t index, const ln_fb_table *table)
-{
+static linnet_status read_function(reader *r, int32_t index, const ln_fb_table *table) {
     ln_function *f = &r->functions[index];
-    ln_fb_vector tensors = ln_fb_get_vector(table, FUNCTION_TENSORS, 4), nodes = ln_fb_get_vector(table, FUNCTION_NODES, 4);
-    ln_fb_vector inputs = ln_fb_get_vector(table, FUNCTION_INPUTS, 4), outputs = ln_fb_get_vector(table, FUNCTION_OUTPUTS, 4);
+    ln_fb_vector tensors = ln_fb_get_vector(table, FUNCTION_TENSORS, 4),
+                 nodes = ln_fb_get_vector(table, FUNCTION_NODES, 4);
+    ln_fb_vector inputs = ln_fb_get_vector(table, FUNCTION_INPUTS, 4),
+                 outputs = ln_fb_get_vector(table, FUNCTION_OUTPUTS, 4);
     ln_value *values;
     uint8_t *state;
     linnet_status status;
     f->name = ln_fb_string(table, FUNCTION_NAME);
-    if (r->fb.problem)
-        return problem(r);
+    if (r->fb.problem) return problem(r);
     values = ln_pool_array(r->pool, tensors.count, sizeof *values);
     state = ln_pool_array(&r->temporary, tensors.count, 1);
-    if (!values || !state)
-        return no_memory(r);
+    if (!values || !state) return no_memory(r);
     f->values = values;
     f->n_values = (int32_t)tensors.count;
     for (int32_t i = 0; i < f->n_values; i++) {
         ln_fb_table tensor = ln_fb_table_at(&tensors, (uint32_t)i);
-        if ((status = read_value(r, &tensor, &values[i])))
-            return status;
+        if ((status = read_value(r, &tensor, &values[i]))) return status;
         state[i] = values[i].tensor.data || values[i].variable >= 0 ? AVAILABLE : UNMADE;
     }
     f->inputs = inputs.data;
@@ -471,39 +436,32 @@ static linnet_status read_function(reader *r, int32_t index, const ln_fb_table *
     f->n_outputs = (int32_t)outputs.count;
     for (int32_t i = 0; i < f->n_inputs; i++) {
         int32_t v = f->inputs[i];
-        if (v < 0 || v >= f->n_values)
-            return corrupt(r, f->name, "a function has an input that does not exist", v);
+        if (v < 0 || v >= f->n_values) return corrupt(r, f->name, "a function has an input that does not exist", v);
         if (state[v] != UNMADE)
             return corrupt(r, values[v].name, "an input is given twice, or is a constant or variable", v);
         state[v] = AVAILABLE;
     }
-    if ((status = read_nodes(r, index, &nodes, f, state)))
-        return status;
+    if ((status = read_nodes(r, index, &nodes, f, state))) return status;
     for (int32_t i = 0; i < f->n_outputs; i++) {
         int32_t v = f->outputs[i];
-        if (v < 0 || v >= f->n_values)
-            return corrupt(r, f->name, "a function has an output that does not exist", v);
-        if (state[v] != AVAILABLE)
-            return corrupt(r, values[v].name, "an output of a function is never made", v);
+        if (v < 0 || v >= f->n_values) return corrupt(r, f->name, "a function has an output that does not exist", v);
+        if (state[v] != AVAILABLE) return corrupt(r, values[v].name, "an output of a function is never made", v);
     }
     return LINNET_OK;
 }
 
-static linnet_status read_functions(reader *r, const ln_fb_table *root)
-{
+static linnet_status read_functions(reader *r, const ln_fb_table *root) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_FUNCTIONS, 4);
     r->functions = ln_pool_array(r->pool, tables.count, sizeof *r->functions);
     r->expanded = ln_pool_array(&r->temporary, tables.count, sizeof *r->expanded);
     r->depth = ln_pool_array(&r->temporary, tables.count, sizeof *r->depth);
     r->assigned = ln_pool_array(&r->temporary, r->model->n_variables, sizeof *r->assigned);
-    if (!r->functions || !r->expanded || !r->depth || !r->assigned)
-        return no_memory(r);
+    if (!r->functions || !r->expanded || !r->depth || !r->assigned) return no_memory(r);
     r->n_functions = (int32_t)tables.count;
     for (int32_t i = r->n_functions; i-- > 0;) {
         ln_fb_table table = ln_fb_table_at(&tables, (uint32_t)i);
         linnet_status status = r->fb.problem ? problem(r) : read_function(r, i, &table);
-        if (status)
-            return status;
+        if (status) return status;
     }
     r->model->functions = r->functions;
     r->model->n_functions = r->n_functions;
@@ -512,25 +470,22 @@ static linnet_status read_functions(reader *r, const ln_fb_table *root)
 
 /* ---- the rest ---------------------------------------------------------------------------------------------------- */
 
-static linnet_status read_segments(reader *r, const ln_fb_table *root, uint64_t structure_size)
-{
+static linnet_status read_segments(reader *r, const ln_fb_table *root, uint64_t structure_size) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_SEGMENTS, 4);
     segment *segments = ln_pool_array(&r->temporary, tables.count, sizeof *segments);
-    if (!segments)
-        return no_memory(r);
+    if (!segments) return no_memory(r);
     for (uint32_t i = 0; i < tables.count; i++) {
         ln_fb_table table = ln_fb_table_at(&tables, i);
         uint64_t offset = (uint64_t)ln_fb_unsigned(&table, SEGMENT_OFFSET, 8, 0);
         uint64_t size = (uint64_t)ln_fb_unsigned(&table, SEGMENT_SIZE, 8, 0);
         int64_t kind = ln_fb_unsigned(&table, SEGMENT_DIGEST_KIND, 1, 0);
-        if (r->fb.problem)
-            return problem(r);
+        if (r->fb.problem) return problem(r);
         if (offset % SEGMENT_ALIGNMENT != 0)
             return corrupt(r, "", "a segment is not aligned to 64 bytes", (int64_t)offset);
-        if (offset < HEADER_SIZE + structure_size || offset > r->model->file_size || size > r->model->file_size - offset)
+        if (offset < HEADER_SIZE + structure_size || offset > r->model->file_size ||
+            size > r->model->file_size - offset)
             return corrupt(r, "", "a segment lies outside the file; segment", i);
-        if (kind >= DIGEST_KINDS)
-            return corrupt(r, "", "a segment has an unknown kind of digest", kind);
+        if (kind >= DIGEST_KINDS) return corrupt(r, "", "a segment has an unknown kind of digest", kind);
         segments[i].data = (const char *)r->model->file + offset;
         segments[i].size = size;
     }
@@ -539,16 +494,14 @@ static linnet_status read_segments(reader *r, const ln_fb_table *root, uint64_t 
     return problem(r);
 }
 
-static linnet_status read_variables(reader *r, const ln_fb_table *root)
-{
+static linnet_status read_variables(reader *r, const ln_fb_table *root) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_VARIABLES, 4);
     ln_variable *variables = ln_pool_array(r->pool, tables.count, sizeof *variables);
     const char **names = ln_pool_array(&r->temporary, tables.count, sizeof *names);
     const uint64_t limit = (uint64_t)1 << 62; /* of their sum: a store adds them up */
     uint64_t total = 0;
     linnet_status status;
-    if (!variables || !names)
-        return no_memory(r);
+    if (!variables || !names) return no_memory(r);
     for (uint32_t i = 0; i < tables.count; i++) {
         ln_variable *v = &variables[i];
         ln_fb_table table = ln_fb_table_at(&tables, i);
@@ -561,8 +514,7 @@ static linnet_status read_variables(reader *r, const ln_fb_table *root)
             return status;
         if (!ln_bytes(&v->tensor, &v->bytes))
             return corrupt(r, v->name, "a variable has an unknown dimension; rank", v->tensor.rank);
-        if (index != -1 && (status = get_segment(r, v->name, index, v->bytes, &v->tensor.data)))
-            return status;
+        if (index != -1 && (status = get_segment(r, v->name, index, v->bytes, &v->tensor.data))) return status;
         total += ln_round_up(v->bytes, LN_ALIGNMENT);
         if (total > limit) {
             ln_fail(r->error, LINNET_TOO_LARGE, "the variables together are too large");
@@ -576,12 +528,10 @@ static linnet_status read_variables(reader *r, const ln_fb_table *root)
 }
 
 static linnet_status read_name_list(reader *r, const ln_fb_table *table, int slot, int32_t count, const char *kind,
-                                    const char *signature, const char *const **out)
-{
+                                    const char *signature, const char *const **out) {
     ln_fb_vector strings = ln_fb_get_vector(table, slot, 4);
     const char **names;
-    if (r->fb.problem)
-        return problem(r);
+    if (r->fb.problem) return problem(r);
     if (strings.count != (uint32_t)count) {
         ln_fail(r->error, LINNET_CORRUPT, "a signature names another number of %s than its function has", kind);
         ln_at_tensor(r->error, signature);
@@ -589,30 +539,25 @@ static linnet_status read_name_list(reader *r, const ln_fb_table *table, int slo
         return ln_got(r->error, "%u", (unsigned)strings.count), LINNET_CORRUPT;
     }
     names = ln_pool_array(r->pool, count, sizeof *names);
-    if (!names)
-        return no_memory(r);
-    for (int32_t i = 0; i < count; i++)
-        names[i] = ln_fb_string_at(&strings, (uint32_t)i);
+    if (!names) return no_memory(r);
+    for (int32_t i = 0; i < count; i++) names[i] = ln_fb_string_at(&strings, (uint32_t)i);
     *out = names;
     return r->fb.problem ? problem(r) : check_names(r, names, count, kind);
 }
 
-static linnet_status read_signatures(reader *r, const ln_fb_table *root)
-{
+static linnet_status read_signatures(reader *r, const ln_fb_table *root) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_SIGNATURES, 4);
     ln_signature *signatures = ln_pool_array(r->pool, tables.count, sizeof *signatures);
     const char **names = ln_pool_array(&r->temporary, tables.count, sizeof *names);
     linnet_status status;
-    if (!signatures || !names)
-        return no_memory(r);
+    if (!signatures || !names) return no_memory(r);
     for (uint32_t i = 0; i < tables.count; i++) {
         ln_signature *s = &signatures[i];
         ln_fb_table table = ln_fb_table_at(&tables, i);
         int64_t function = ln_fb_signed(&table, SIGNATURE_FUNCTION, 4, 0);
         const ln_function *f;
         names[i] = s->name = ln_fb_string(&table, SIGNATURE_NAME);
-        if (r->fb.problem)
-            return problem(r);
+        if (r->fb.problem) return problem(r);
         if (function < 0 || function >= r->n_functions)
             return corrupt(r, s->name, "a signature names a function that does not exist", function);
         s->function = (int32_t)function;
@@ -627,13 +572,11 @@ static linnet_status read_signatures(reader *r, const ln_fb_table *root)
 }
 
 /* Metadata, to which the producer belongs; extras of kinds this version does not know are skipped. */
-static linnet_status read_metadata(reader *r, const ln_fb_table *root)
-{
+static linnet_status read_metadata(reader *r, const ln_fb_table *root) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_METADATA, 4), extras = ln_fb_get_vector(root, MODEL_EXTRAS, 4);
     const char **pairs = ln_pool_array(r->pool, 2 * ((int64_t)tables.count + 1), sizeof *pairs);
     const char *producer = ln_fb_string(root, MODEL_PRODUCER);
-    if (!pairs)
-        return no_memory(r);
+    if (!pairs) return no_memory(r);
     for (uint32_t i = 0; i < tables.count; i++) {
         ln_fb_table table = ln_fb_table_at(&tables, i);
         pairs[2 * i] = ln_fb_string(&table, KEY_VALUE_KEY);
@@ -653,8 +596,7 @@ static linnet_status read_metadata(reader *r, const ln_fb_table *root)
     return problem(r);
 }
 
-linnet_status ln_read_structure(linnet_model *model, const void *structure, size_t size, linnet_error *error)
-{
+linnet_status ln_read_structure(linnet_model *model, const void *structure, size_t size, linnet_error *error) {
     reader r;
     ln_fb_table root;
     linnet_status status;

@@ -9,8 +9,9 @@
 
 enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096 };
 
-/* Fills functions, signatures, variables and metadata of the model from the structure (a private, 16-byte-aligned copy in
- * the model's pool). Segments refer to model->file. Errors: CORRUPT, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY. */
+/* Fills functions, signatures, variables and metadata of the model from the structure (a private, 16-byte-aligned copy
+ * in the model's pool). Segments refer to model->file. Errors: CORRUPT, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE,
+ * OUT_OF_MEMORY. */
 linnet_status ln_read_structure(linnet_model *model, const void *structure, size_t size, linnet_error *error);
 
 /* attributes.c: the op's attribute struct from the Attributes union of a Node table. Lists point into the structure.
@@ -32,6 +33,14 @@ linnet_status ln_structure_problem(const ln_fb *fb, linnet_status otherwise, lin
 bool ln_zero_fits(int dtype, int32_t zero);
 
 /* Slots of the tables in schema/linnet.fbs. */
-enum { LN_NODE_OP, LN_NODE_INPUTS, LN_NODE_OUTPUTS, LN_NODE_ATTRIBUTES_TYPE, LN_NODE_ATTRIBUTES, LN_NODE_NAME, LN_NODE_SOURCE };
+enum {
+    LN_NODE_OP,
+    LN_NODE_INPUTS,
+    LN_NODE_OUTPUTS,
+    LN_NODE_ATTRIBUTES_TYPE,
+    LN_NODE_ATTRIBUTES,
+    LN_NODE_NAME,
+    LN_NODE_SOURCE
+};
 
 #endif

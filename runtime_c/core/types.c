@@ -7,39 +7,26 @@
 
 static const uint8_t dtype_sizes[] = {0, 4, 2, 2, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1};
 
-size_t ln_dtype_size(int dtype)
-{
-    return dtype > 0 && dtype <= LINNET_BOOL ? dtype_sizes[dtype] : 0;
-}
+size_t ln_dtype_size(int dtype) { return dtype > 0 && dtype <= LINNET_BOOL ? dtype_sizes[dtype] : 0; }
 
-bool ln_dtype_is_float(int dtype)
-{
-    return dtype >= LINNET_F32 && dtype <= LINNET_F64;
-}
+bool ln_dtype_is_float(int dtype) { return dtype >= LINNET_F32 && dtype <= LINNET_F64; }
 
-int64_t ln_count(const ln_tensor *t)
-{
+int64_t ln_count(const ln_tensor *t) {
     int64_t count = 1;
-    if (t->rank < 0)
-        return -1;
+    if (t->rank < 0) return -1;
     for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] < 0)
-            return -1;
-    for (int i = 0; i < t->rank; i++)
-        count *= t->dims[i];
+        if (t->dims[i] < 0) return -1;
+    for (int i = 0; i < t->rank; i++) count *= t->dims[i];
     return count;
 }
 
-bool ln_bytes(const ln_tensor *t, uint64_t *bytes)
-{
+bool ln_bytes(const ln_tensor *t, uint64_t *bytes) {
     uint64_t total = ln_dtype_size(t->dtype);
     bool empty = false;
     *bytes = 0;
-    if (t->rank < 0)
-        return false;
+    if (t->rank < 0) return false;
     for (int i = 0; i < t->rank; i++) {
-        if (t->dims[i] < 0)
-            return false;
+        if (t->dims[i] < 0) return false;
         if (t->dims[i] == 0)
             empty = true;
         else if (total > LN_MOST_BYTES / (uint64_t)t->dims[i]) /* checked even when empty: strides are products too */
@@ -51,8 +38,7 @@ bool ln_bytes(const ln_tensor *t, uint64_t *bytes)
     return true;
 }
 
-void ln_set_layout(ln_tensor *t, int layout)
-{
+void ln_set_layout(ln_tensor *t, int layout) {
     int64_t stride = 1;
     int axis;
     t->layout = (uint8_t)layout;
@@ -73,55 +59,42 @@ void ln_set_layout(ln_tensor *t, int layout)
     }
 }
 
-static bool has_strides_of(const ln_tensor *t, int layout)
-{
+static bool has_strides_of(const ln_tensor *t, int layout) {
     ln_tensor ideal = *t;
     ln_set_layout(&ideal, layout);
     for (int i = 0; i < t->rank; i++)
-        if (t->dims[i] != 1 && t->strides[i] != ideal.strides[i])
-            return false;
+        if (t->dims[i] != 1 && t->strides[i] != ideal.strides[i]) return false;
     return true;
 }
 
-bool ln_is_dense(const ln_tensor *t)
-{
-    return has_strides_of(t, LN_LAYOUT_DENSE);
-}
+bool ln_is_dense(const ln_tensor *t) { return has_strides_of(t, LN_LAYOUT_DENSE); }
 
-bool ln_is_channels_last(const ln_tensor *t)
-{
-    return t->rank >= 3 && has_strides_of(t, LN_LAYOUT_CHANNELS_LAST);
-}
+bool ln_is_channels_last(const ln_tensor *t) { return t->rank >= 3 && has_strides_of(t, LN_LAYOUT_CHANNELS_LAST); }
 
-int ln_axis(int64_t axis, int rank)
-{
-    if (axis < -rank || axis >= rank)
-        return -1;
+int ln_axis(int64_t axis, int rank) {
+    if (axis < -rank || axis >= rank) return -1;
     return (int)(axis < 0 ? axis + rank : axis);
 }
 
-/* ---- 16-bit floats: round to nearest even; NaNs stay NaN and become quiet, as the hardware conversions do ---------- */
+/* ---- 16-bit floats: round to nearest even; NaNs stay NaN and become quiet, as the hardware conversions do ----------
+ */
 
-static float float_of_bits(uint32_t bits)
-{
+static float float_of_bits(uint32_t bits) {
     float f;
     memcpy(&f, &bits, sizeof f);
     return f;
 }
 
-static uint32_t bits_of_float(float f)
-{
+static uint32_t bits_of_float(float f) {
     uint32_t bits;
     memcpy(&bits, &f, sizeof bits);
     return bits;
 }
 
-float ln_f16_to_f32(uint16_t h)
-{
+float ln_f16_to_f32(uint16_t h) {
     uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
     uint32_t exponent = (h >> 10) & 31u, mantissa = h & 1023u;
-    if (exponent == 31)
-        return float_of_bits(sign | 0x7f800000u | (mantissa ? 0x400000u : 0) | mantissa << 13);
+    if (exponent == 31) return float_of_bits(sign | 0x7f800000u | (mantissa ? 0x400000u : 0) | mantissa << 13);
     if (exponent == 0) { /* zero or subnormal: mantissa * 2^-24, exact */
         float value = (float)mantissa * 0x1p-24f;
         return float_of_bits(sign | bits_of_float(value));
@@ -129,12 +102,10 @@ float ln_f16_to_f32(uint16_t h)
     return float_of_bits(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-uint16_t ln_f32_to_f16(float f)
-{
+uint16_t ln_f32_to_f16(float f) {
     uint32_t bits = bits_of_float(f), magnitude = bits & 0x7fffffffu;
     uint32_t sign = bits >> 16 & 0x8000u;
-    if (magnitude > 0x7f800000u)
-        return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
+    if (magnitude > 0x7f800000u) return (uint16_t)(sign | 0x7e00u | (magnitude >> 13 & 0x1ffu));
     if (magnitude >= 0x477ff000u) /* 65520 and above round to infinity */
         return (uint16_t)(sign | 0x7c00u);
     if (magnitude < 0x38800000u) { /* below 2^-14: subnormal, in units of 2^-24 */
@@ -153,56 +124,42 @@ uint16_t ln_f32_to_f16(float f)
     return (uint16_t)(sign | ((magnitude - 0x38000000u) >> 13));
 }
 
-float ln_bf16_to_f32(uint16_t h)
-{
-    return float_of_bits((uint32_t)h << 16);
-}
+float ln_bf16_to_f32(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
 
-uint16_t ln_f32_to_bf16(float f)
-{
+uint16_t ln_f32_to_bf16(float f) {
     uint32_t bits = bits_of_float(f);
-    if ((bits & 0x7fffffffu) > 0x7f800000u)
-        return (uint16_t)(bits >> 16 | 0x40u);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return (uint16_t)(bits >> 16 | 0x40u);
     return (uint16_t)((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
 /* Rounds to odd, so that rounding the result again to at most 22 bits rounds the double correctly once
  * (Boldo & Melquiond, "When double rounding is odd", 2005). */
-static float round_to_odd(double value)
-{
+static float round_to_odd(double value) {
     float f = (float)value;
     uint32_t bits = bits_of_float(f);
-    if (value != value || (double)f == value || (bits & 1u))
-        return f;
+    if (value != value || (double)f == value || (bits & 1u)) return f;
     /* f is the even neighbour; the odd one lies on value's other side of it. Away from zero is bits + 1. */
     return float_of_bits(fabs((double)f) < fabs(value) ? bits + 1 : bits - 1);
 }
 
 /* ---- scalar access ----------------------------------------------------------------------------------------------- */
 
-static int64_t clamp(int64_t value, int64_t low, int64_t high)
-{
+static int64_t clamp(int64_t value, int64_t low, int64_t high) {
     return value < low ? low : value > high ? high : value;
 }
 
-static int64_t truncate_to_i64(double value)
-{
-    if (value != value)
-        return 0;
-    if (value >= 0x1p63)
-        return INT64_MAX;
+static int64_t truncate_to_i64(double value) {
+    if (value != value) return 0;
+    if (value >= 0x1p63) return INT64_MAX;
     return value <= -0x1p63 ? INT64_MIN : (int64_t)value;
 }
 
-static uint64_t truncate_to_u64(double value)
-{
-    if (!(value > 0))
-        return 0;
+static uint64_t truncate_to_u64(double value) {
+    if (!(value > 0)) return 0;
     return value >= 0x1p64 ? UINT64_MAX : (uint64_t)value;
 }
 
-double ln_load_f64(const void *data, int dtype, int64_t index)
-{
+double ln_load_f64(const void *data, int dtype, int64_t index) {
     switch (dtype) {
     case LINNET_F32: return ((const float *)data)[index];
     case LINNET_F16: return ln_f16_to_f32(((const uint16_t *)data)[index]);
@@ -213,8 +170,7 @@ double ln_load_f64(const void *data, int dtype, int64_t index)
     }
 }
 
-int64_t ln_load_i64(const void *data, int dtype, int64_t index)
-{
+int64_t ln_load_i64(const void *data, int dtype, int64_t index) {
     switch (dtype) {
     case LINNET_I8: return ((const int8_t *)data)[index];
     case LINNET_I16: return ((const int16_t *)data)[index];
@@ -236,8 +192,7 @@ int64_t ln_load_i64(const void *data, int dtype, int64_t index)
     }
 }
 
-void ln_store_f64(void *data, int dtype, int64_t index, double value)
-{
+void ln_store_f64(void *data, int dtype, int64_t index, double value) {
     switch (dtype) {
     case LINNET_F32: ((float *)data)[index] = (float)value; break;
     case LINNET_F16: ((uint16_t *)data)[index] = ln_f32_to_f16(round_to_odd(value)); break;
@@ -249,8 +204,7 @@ void ln_store_f64(void *data, int dtype, int64_t index, double value)
     }
 }
 
-void ln_store_i64(void *data, int dtype, int64_t index, int64_t value)
-{
+void ln_store_i64(void *data, int dtype, int64_t index, int64_t value) {
     switch (dtype) {
     case LINNET_I8: ((int8_t *)data)[index] = (int8_t)clamp(value, INT8_MIN, INT8_MAX); break;
     case LINNET_I16: ((int16_t *)data)[index] = (int16_t)clamp(value, INT16_MIN, INT16_MAX); break;

@@ -10,9 +10,10 @@
 #include <stdint.h>
 
 #define LN_MAX_RANK LINNET_MAX_RANK
-#define LN_MAX_OPERANDS 32 /* inputs, or outputs, of one step including those of its epilogue; more only in copy and map */
+#define LN_MAX_OPERANDS                                                                                                \
+    32 /* inputs, or outputs, of one step including those of its epilogue; more only in copy and map */
 #define LN_MOST_BYTES ((uint64_t)1 << 46) /* of one tensor: leaves kernels room to multiply counts without overflow */
-#define LN_ALIGNMENT 64    /* of every buffer that a kernel sees, except user memory */
+#define LN_ALIGNMENT 64                   /* of every buffer that a kernel sees, except user memory */
 
 /* Physical layout: which order the dimensions lie in memory. Strides carry the truth; this is its name. */
 enum ln_layout {

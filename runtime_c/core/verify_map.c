@@ -12,8 +12,7 @@ typedef struct check {
     linnet_error *error;
 } check;
 
-static linnet_status wrong(const check *c, int64_t at, const char *what)
-{
+static linnet_status wrong(const check *c, int64_t at, const char *what) {
     int64_t opcode = c->map->program.v[at * LN_MAP_INSTRUCTION];
     const char *name = opcode > 0 && opcode < LN_MAP_LIMIT ? ln_map_opcodes[opcode].name : NULL;
     ln_fail(c->error, LINNET_BAD_ATTRIBUTE, "map program: %s", what);
@@ -21,47 +20,36 @@ static linnet_status wrong(const check *c, int64_t at, const char *what)
     return ln_hint(c->error, "see schema/map_opcodes.toml"), LINNET_BAD_ATTRIBUTE;
 }
 
-static bool is_integer(int dtype)
-{
-    return dtype >= LINNET_I8 && dtype <= LINNET_U64;
+static bool is_integer(int dtype) { return dtype >= LINNET_I8 && dtype <= LINNET_U64; }
+
+static bool has_quant(const ln_tensor *t, int64_t dtype) {
+    return t->quant && (t->quant->scheme == LN_QUANT_TENSOR || t->quant->scheme == LN_QUANT_AXIS) &&
+           is_integer((int)dtype);
 }
 
-static bool has_quant(const ln_tensor *t, int64_t dtype)
-{
-    return t->quant && (t->quant->scheme == LN_QUANT_TENSOR || t->quant->scheme == LN_QUANT_AXIS) && is_integer((int)dtype);
-}
-
-/* Rank of the iteration shape; -1 when an input's is unknown. Inputs that are only tables take no part in broadcasting. */
-static int iteration_rank(const check *c, const uint8_t *loaded)
-{
+/* Rank of the iteration shape; -1 when an input's is unknown. Inputs that are only tables take no part in broadcasting.
+ */
+static int iteration_rank(const check *c, const uint8_t *loaded) {
     int rank = c->n_inputs ? 0 : (int)c->map->shape.n;
     for (int i = 0; i < c->n_inputs; i++) {
-        if (!loaded[i])
-            continue;
-        if (c->inputs[i]->rank < 0)
-            return -1;
-        if (c->inputs[i]->rank > rank)
-            rank = c->inputs[i]->rank;
+        if (!loaded[i]) continue;
+        if (c->inputs[i]->rank < 0) return -1;
+        if (c->inputs[i]->rank > rank) rank = c->inputs[i]->rank;
     }
     return rank;
 }
 
-static linnet_status check_input(const check *c, int64_t at, int64_t input)
-{
+static linnet_status check_input(const check *c, int64_t at, int64_t input) {
     if (input < 0 || input >= c->n_inputs || c->inputs[input]->dtype == LINNET_NONE)
         return wrong(c, at, "it reads an input that the node has not");
     return LINNET_OK;
 }
 
-static linnet_status check_store(const check *c, int64_t at, const int64_t *in)
-{
+static linnet_status check_store(const check *c, int64_t at, const int64_t *in) {
     bool quantized = in[0] == LN_MAP_STORE_QUANTIZED;
-    if (c->types[in[2]] != in[1])
-        return wrong(c, at, "the type is not that of the register stored");
-    if (in[3] < 0 || in[3] >= c->n_outputs)
-        return wrong(c, at, "it stores to an output that the node has not");
-    if (c->stored[in[3]])
-        return wrong(c, at, "an output is stored twice");
+    if (c->types[in[2]] != in[1]) return wrong(c, at, "the type is not that of the register stored");
+    if (in[3] < 0 || in[3] >= c->n_outputs) return wrong(c, at, "it stores to an output that the node has not");
+    if (c->stored[in[3]]) return wrong(c, at, "an output is stored twice");
     if (quantized && (in[1] != LINNET_F32 || !has_quant(c->outputs[in[3]], c->map->dtypes.v[in[3]])))
         return wrong(c, at, "store_quantized needs an f32 register and an integer output with quantization");
     c->stored[in[3]] = 1;
@@ -69,20 +57,17 @@ static linnet_status check_store(const check *c, int64_t at, const int64_t *in)
 }
 
 /* Everything that is particular to one opcode; operand registers are checked already. */
-static linnet_status check_special(const check *c, int64_t at, const int64_t *in)
-{
+static linnet_status check_special(const check *c, int64_t at, const int64_t *in) {
     const ln_map_attributes *map = c->map;
     linnet_status status;
     switch (in[0]) {
     case LN_MAP_LOAD:
-        if ((status = check_input(c, at, in[2])))
-            return status;
+        if ((status = check_input(c, at, in[2]))) return status;
         if (c->inputs[in[2]]->dtype == LINNET_U32 && in[1] == LINNET_I32)
             return wrong(c, at, "an u32 input needs an i64 register");
         return LINNET_OK;
     case LN_MAP_LOAD_DEQUANTIZED:
-        if ((status = check_input(c, at, in[2])))
-            return status;
+        if ((status = check_input(c, at, in[2]))) return status;
         if (in[1] != LINNET_F32 || !has_quant(c->inputs[in[2]], c->inputs[in[2]]->dtype))
             return wrong(c, at, "load_dequantized needs an f32 register and an integer input with quantization");
         return LINNET_OK;
@@ -91,8 +76,7 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
     case LN_MAP_CONST:
         if (in[1] == LINNET_F32 || in[1] == LINNET_F64)
             return in[2] >= 0 && in[2] < map->floats.n ? LINNET_OK : wrong(c, at, "no such float immediate");
-        if (in[2] < 0 || in[2] >= map->integers.n)
-            return wrong(c, at, "no such integer immediate");
+        if (in[2] < 0 || in[2] >= map->integers.n) return wrong(c, at, "no such integer immediate");
         if (in[1] == LINNET_I32 && (map->integers.v[in[2]] < INT32_MIN || map->integers.v[in[2]] > INT32_MAX))
             return wrong(c, at, "an immediate does not fit i32");
         return LINNET_OK;
@@ -102,8 +86,7 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
         return LINNET_OK;
     case LN_MAP_FIXED_MULTIPLY:
     case LN_MAP_FIXED_MULTIPLY_SINGLE:
-        if (in[1] != LINNET_I32)
-            return wrong(c, at, "fixed-point multiplication is defined for i32 only");
+        if (in[1] != LINNET_I32) return wrong(c, at, "fixed-point multiplication is defined for i32 only");
         if (in[3] < 0 || in[3] >= map->integers.n || in[4] < 0 || in[4] >= map->integers.n)
             return wrong(c, at, "no such integer immediate");
         if (map->integers.v[in[3]] < 0 || map->integers.v[in[3]] > INT32_MAX)
@@ -112,8 +95,7 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
             return wrong(c, at, "the shift is outside [-30, 31]");
         return LINNET_OK;
     case LN_MAP_TABLE:
-        if ((status = check_input(c, at, in[3])))
-            return status;
+        if ((status = check_input(c, at, in[3]))) return status;
         if (c->inputs[in[3]]->rank >= 0 && (c->inputs[in[3]]->rank != 1 || c->inputs[in[3]]->dims[0] == 0))
             return wrong(c, at, "a look-up table is a 1-D tensor that is not empty");
         return LINNET_OK;
@@ -122,8 +104,7 @@ static linnet_status check_special(const check *c, int64_t at, const int64_t *in
 }
 
 /* Types that the registers a, b, c must have; 0: any. */
-static void operand_types(const int64_t *in, uint8_t wanted[3])
-{
+static void operand_types(const int64_t *in, uint8_t wanted[3]) {
     uint8_t own = (uint8_t)in[1];
     wanted[0] = wanted[1] = wanted[2] = own;
     switch (in[0]) {
@@ -136,13 +117,11 @@ static void operand_types(const int64_t *in, uint8_t wanted[3])
     }
 }
 
-static linnet_status check_instruction(const check *c, int64_t at)
-{
+static linnet_status check_instruction(const check *c, int64_t at) {
     const int64_t *in = c->map->program.v + at * LN_MAP_INSTRUCTION;
     const ln_map_opcode_row *row;
     uint8_t wanted[3];
-    if (in[0] <= 0 || in[0] >= LN_MAP_LIMIT || !ln_map_opcodes[in[0]].name)
-        return wrong(c, at, "unknown opcode");
+    if (in[0] <= 0 || in[0] >= LN_MAP_LIMIT || !ln_map_opcodes[in[0]].name) return wrong(c, at, "unknown opcode");
     row = &ln_map_opcodes[in[0]];
     if (in[1] != LINNET_F32 && in[1] != LINNET_F64 && in[1] != LINNET_I32 && in[1] != LINNET_I64)
         return wrong(c, at, "a register is f32, f64, i32 or i64");
@@ -153,8 +132,7 @@ static linnet_status check_instruction(const check *c, int64_t at)
         int64_t source = in[2 + k];
         if (source < 0 || source >= at || c->types[source] == 0)
             return wrong(c, at, "it reads a register that holds no value yet");
-        if (wanted[k] && c->types[source] != wanted[k])
-            return wrong(c, at, "an operand register has another type");
+        if (wanted[k] && c->types[source] != wanted[k]) return wrong(c, at, "an operand register has another type");
     }
     if (in[0] == LN_MAP_STORE || in[0] == LN_MAP_STORE_QUANTIZED)
         c->types[at] = 0;
@@ -166,8 +144,7 @@ static linnet_status check_instruction(const check *c, int64_t at)
 }
 
 linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln_tensor *const *inputs, int n_outputs,
-                            const ln_tensor *const *outputs, ln_pool *temporary, linnet_error *error)
-{
+                            const ln_tensor *const *outputs, ln_pool *temporary, linnet_error *error) {
     check c = {map, n_inputs, n_outputs, inputs, outputs, NULL, NULL, -1, error};
     uint8_t *loaded;
     int64_t count = map->program.n / LN_MAP_INSTRUCTION;
@@ -194,8 +171,7 @@ linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln
     if (map->shape.n > LN_MAX_RANK)
         return ln_fail(error, LINNET_BAD_ATTRIBUTE, "map: `shape` has more than %d dimensions", LN_MAX_RANK);
     for (int64_t i = 0; i < map->shape.n; i++)
-        if (map->shape.v[i] < 0)
-            return ln_fail(error, LINNET_BAD_ATTRIBUTE, "map: `shape` has a negative dimension");
+        if (map->shape.v[i] < 0) return ln_fail(error, LINNET_BAD_ATTRIBUTE, "map: `shape` has a negative dimension");
     c.types = ln_pool_array(temporary, count, 1);
     c.stored = ln_pool_array(temporary, n_outputs, 1);
     loaded = ln_pool_array(temporary, n_inputs, 1);
@@ -209,11 +185,9 @@ linnet_status ln_verify_map(const ln_map_attributes *map, int n_inputs, const ln
     c.rank = iteration_rank(&c, loaded);
     for (int64_t at = 0; at < count; at++) {
         linnet_status status = check_instruction(&c, at);
-        if (status)
-            return status;
+        if (status) return status;
     }
     for (int i = 0; i < n_outputs; i++)
-        if (!c.stored[i])
-            return ln_fail(error, LINNET_BAD_ATTRIBUTE, "map program: output %d is never stored", i);
+        if (!c.stored[i]) return ln_fail(error, LINNET_BAD_ATTRIBUTE, "map program: output %d is never stored", i);
     return LINNET_OK;
 }

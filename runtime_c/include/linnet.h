@@ -40,27 +40,27 @@ extern "C" {
 /* Error codes, in groups of one hundred: 1 the call, 2 the file, 3 the graph, 4 resources, 5 devices. */
 typedef enum linnet_status {
     LINNET_OK = 0,
-    LINNET_INVALID_ARGUMENT = 101, /* NULL handle, struct_size unknown, value out of its range */
-    LINNET_UNKNOWN_NAME = 102,     /* no signature, tensor, variable, ISA or device of that name */
-    LINNET_WRONG_DTYPE = 103,      /* data given with another element type than declared */
-    LINNET_WRONG_SHAPE = 104,      /* data given with a shape that the plan was not made for */
-    LINNET_MISSING_INPUT = 105,    /* an input that the fetches need was not given */
-    LINNET_NOT_FOUND = 201,        /* the file cannot be opened */
-    LINNET_READ_FAILED = 202,      /* opened, but reading or mapping it failed */
-    LINNET_BAD_MAGIC = 203,        /* not a .lnt file */
-    LINNET_NEWER_FORMAT = 204,     /* the file needs a newer reader */
-    LINNET_TRUNCATED = 205,        /* the file ends before what its header promises */
-    LINNET_CORRUPT = 206,          /* structure that cannot be right: offset, index, enum, checksum */
-    LINNET_UNSUPPORTED = 301,      /* no kernel for this op with these dtypes, shapes and attributes */
-    LINNET_BAD_ATTRIBUTE = 302,    /* an op attribute outside its range */
-    LINNET_SHAPE_MISMATCH = 303,   /* operand shapes that do not fit together */
-    LINNET_UNKNOWN_SHAPE = 304,    /* a shape must be given before planning */
+    LINNET_INVALID_ARGUMENT = 101,   /* NULL handle, struct_size unknown, value out of its range */
+    LINNET_UNKNOWN_NAME = 102,       /* no signature, tensor, variable, ISA or device of that name */
+    LINNET_WRONG_DTYPE = 103,        /* data given with another element type than declared */
+    LINNET_WRONG_SHAPE = 104,        /* data given with a shape that the plan was not made for */
+    LINNET_MISSING_INPUT = 105,      /* an input that the fetches need was not given */
+    LINNET_NOT_FOUND = 201,          /* the file cannot be opened */
+    LINNET_READ_FAILED = 202,        /* opened, but reading or mapping it failed */
+    LINNET_BAD_MAGIC = 203,          /* not a .lnt file */
+    LINNET_NEWER_FORMAT = 204,       /* the file needs a newer reader */
+    LINNET_TRUNCATED = 205,          /* the file ends before what its header promises */
+    LINNET_CORRUPT = 206,            /* structure that cannot be right: offset, index, enum, checksum */
+    LINNET_UNSUPPORTED = 301,        /* no kernel for this op with these dtypes, shapes and attributes */
+    LINNET_BAD_ATTRIBUTE = 302,      /* an op attribute outside its range */
+    LINNET_SHAPE_MISMATCH = 303,     /* operand shapes that do not fit together */
+    LINNET_UNKNOWN_SHAPE = 304,      /* a shape must be given before planning */
     LINNET_INDEX_OUT_OF_RANGE = 305, /* data-dependent index outside its tensor, found while running */
-    LINNET_TOO_LARGE = 306,        /* a size product overflows, or exceeds the bound that was set */
-    LINNET_OUT_OF_MEMORY = 401,    /* the allocator returned NULL */
-    LINNET_ARENA_TOO_SMALL = 402,  /* the caller's arena is smaller than the plan needs; both numbers are given */
-    LINNET_THREAD_FAILED = 403,    /* a worker thread could not be started */
-    LINNET_DEVICE_FAILED = 501     /* a device of an extension reported a failure */
+    LINNET_TOO_LARGE = 306,          /* a size product overflows, or exceeds the bound that was set */
+    LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL */
+    LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; both numbers are given */
+    LINNET_THREAD_FAILED = 403,      /* a worker thread could not be started */
+    LINNET_DEVICE_FAILED = 501       /* a device of an extension reported a failure */
 } linnet_status;
 
 /* What went wrong, where, what was expected, what came, what to do. Fixed size; all strings are NUL-terminated. */
@@ -201,14 +201,14 @@ typedef struct linnet_device linnet_device; /* linnet_ext.h */
 
 typedef struct linnet_plan_config {
     size_t struct_size;
-    const char *signature;             /* NULL: "infer" */
-    const linnet_shape *shapes;        /* of the inputs whose declared shape is not fully known */
+    const char *signature;      /* NULL: "infer" */
+    const linnet_shape *shapes; /* of the inputs whose declared shape is not fully known */
     int32_t shape_count;
-    const char *const *fetches;        /* names of outputs, or of any tensor; NULL: all outputs of the signature.
-                                        * Variables that the signature assigns are assigned whatever is fetched. */
+    const char *const *fetches; /* names of outputs, or of any tensor; NULL: all outputs of the signature.
+                                 * Variables that the signature assigns are assigned whatever is fetched. */
     int32_t fetch_count;
-    int32_t threads;                   /* 0: linnet_default_threads() */
-    const char *isa_max;               /* NULL: the best; else a linnet_isa_name() */
+    int32_t threads;                     /* 0: linnet_default_threads() */
+    const char *isa_max;                 /* NULL: the best; else a linnet_isa_name() */
     const linnet_device *const *devices; /* extension devices, in order of preference; the CPU is always last */
     int32_t device_count;
     int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts */
@@ -230,29 +230,29 @@ typedef struct linnet_plan_info {
     uint64_t io;             /* input and output buffers of the session */
     uint64_t bookkeeping;    /* structures of model, plan and session themselves */
     uint64_t total;
-    uint64_t mapped;         /* pages of the file, not in total */
-    uint64_t lower_bound;    /* largest sum of activations alive at one step */
-    uint64_t naive;          /* sum of all activations without reuse */
+    uint64_t mapped;      /* pages of the file, not in total */
+    uint64_t lower_bound; /* largest sum of activations alive at one step */
+    uint64_t naive;       /* sum of all activations without reuse */
     int32_t steps;
-    int32_t segments;        /* 1 unless shapes depend on data */
+    int32_t segments; /* 1 unless shapes depend on data */
     int32_t threads;
     const char *isa;
-    uint64_t plan_ns;        /* time that planning took */
+    uint64_t plan_ns; /* time that planning took */
 } linnet_plan_info;
 
 /* One step of a plan, and what it cost when traced. */
 typedef struct linnet_step_info {
     size_t struct_size;
-    const char *name;    /* node */
-    const char *op;      /* runtime op */
-    const char *kernel;  /* full kernel name, e.g. "conv_f32_igemm_7x32__avx512" */
-    const char *layout;  /* "dense", "channels_last" */
-    const char *device;  /* "cpu" or an extension's */
-    const char *fused;   /* names of nodes fused into this step, separated by "+", or "" */
-    uint64_t bytes;      /* read and written */
-    uint64_t flops;      /* multiply and add count as two; integer operations likewise */
-    uint64_t runs;       /* traced runs */
-    uint64_t total_ns;   /* over the traced runs */
+    const char *name;   /* node */
+    const char *op;     /* runtime op */
+    const char *kernel; /* full kernel name, e.g. "conv_f32_igemm_7x32__avx512" */
+    const char *layout; /* "dense", "channels_last" */
+    const char *device; /* "cpu" or an extension's */
+    const char *fused;  /* names of nodes fused into this step, separated by "+", or "" */
+    uint64_t bytes;     /* read and written */
+    uint64_t flops;     /* multiply and add count as two; integer operations likewise */
+    uint64_t runs;      /* traced runs */
+    uint64_t total_ns;  /* over the traced runs */
 } linnet_step_info;
 
 LINNET_API void linnet_plan_config_init(linnet_plan_config *config);
@@ -279,8 +279,8 @@ typedef struct linnet_session_config {
     size_t arena_size; /* must be at least activations + scratch of the plan */
     linnet_parallel_for parallel_for; /* NULL: an own pool of plan.threads - 1 workers */
     void *parallel_context;
-    int32_t trace;     /* 1: time every step */
-    int32_t count_special; /* 1: count saturations, Inf and NaN per step after each run (slow) */
+    int32_t trace;                     /* 1: time every step */
+    int32_t count_special;             /* 1: count saturations, Inf and NaN per step after each run (slow) */
     const linnet_allocator *allocator; /* NULL: the plan's */
 } linnet_session_config;
 

@@ -31,8 +31,9 @@ LINNET_API linnet_status linnet_op_infer(const void *node, size_t size, const li
                                          linnet_operand *outputs, int output_count, linnet_error *error);
 /* Computes the outputs with the reference kernel into outputs[i].data, which the caller made to fit linnet_op_infer.
  * Errors: as linnet_op_infer, and INDEX_OUT_OF_RANGE. Thread safe. */
-LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const linnet_operand *inputs, int input_count,
-                                            linnet_operand *outputs, int output_count, linnet_error *error);
+LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const linnet_operand *inputs,
+                                            int input_count, linnet_operand *outputs, int output_count,
+                                            linnet_error *error);
 
 /* ---- devices --------------------------------------------------------------------------------------------------- */
 
@@ -44,12 +45,14 @@ LINNET_API int linnet_step_input_count(const linnet_step *step);
 LINNET_API int linnet_step_output_count(const linnet_step *step);
 LINNET_API linnet_status linnet_step_input(const linnet_step *step, int i, linnet_tensor_info *out);
 LINNET_API linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_info *out);
-/* Pointer to the values of an integer, bool, enum or integer-list attribute, and their number; NULL: no such attribute. */
+/* Pointer to the values of an integer, bool, enum or integer-list attribute, and their number; NULL: no such attribute.
+ */
 LINNET_API const int64_t *linnet_step_integers(const linnet_step *step, const char *attribute, int *count);
 LINNET_API const double *linnet_step_floats(const linnet_step *step, const char *attribute, int *count);
 
-/* A device. All functions get `context`. Buffers are device pointers: the runtime never reads through them. Operands on a
- * device are dense. Functions that return int give 0 for success. The struct must outlive every plan that names it. */
+/* A device. All functions get `context`. Buffers are device pointers: the runtime never reads through them. Operands on
+ * a device are dense. Functions that return int give 0 for success. The struct must outlive every plan that names it.
+ */
 struct linnet_device {
     size_t struct_size;
     uint32_t version; /* LINNET_EXT_VERSION */
@@ -66,8 +69,8 @@ struct linnet_device {
     int (*synchronise)(void *context); /* all work submitted so far has ended */
 };
 
-/* What a shared library with a device exports, not liblinnet: Python's linnet.load_device(path) calls it. The device stays
- * owned by that library. */
+/* What a shared library with a device exports, not liblinnet: Python's linnet.load_device(path) calls it. The device
+ * stays owned by that library. */
 const linnet_device *linnet_extension_device(void);
 
 #ifdef __cplusplus

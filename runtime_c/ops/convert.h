@@ -23,22 +23,18 @@ static inline void ln_store_wrapped(void *data, int dtype, int64_t index, int64_
 
 /* Integers as i64; u64 as its two's complement. */
 static inline int64_t ln_load_wrapped(const void *data, int dtype, int64_t index) {
-    if (dtype == LINNET_U64)
-        return (int64_t)((const uint64_t *)data)[index];
+    if (dtype == LINNET_U64) return (int64_t)((const uint64_t *)data)[index];
     return ln_load_i64(data, dtype, index);
 }
 
 static inline int64_t ln_f64_to_i64(double v) {
-    if (!(v == v))
-        return 0;
-    if (v >= 9223372036854775808.0)
-        return INT64_MAX;
+    if (!(v == v)) return 0;
+    if (v >= 9223372036854775808.0) return INT64_MAX;
     return v < -9223372036854775808.0 ? INT64_MIN : (int64_t)v;
 }
 
 static inline uint64_t ln_f64_to_u64(double v) {
-    if (!(v > 0.0))
-        return 0;
+    if (!(v > 0.0)) return 0;
     return v >= 18446744073709551616.0 ? UINT64_MAX : (uint64_t)v;
 }
 
@@ -87,8 +83,7 @@ static inline void ln_convert_element(void *to, int to_dtype, int64_t to_index, 
 static inline void ln_quant_range(int dtype, int bits, int64_t *low, int64_t *high) {
     int width = (int)ln_dtype_size(dtype) * 8;
     bool is_signed = dtype == LINNET_I8 || dtype == LINNET_I16 || dtype == LINNET_I32;
-    if (bits <= 0 || bits > width)
-        bits = width;
+    if (bits <= 0 || bits > width) bits = width;
     *low = is_signed ? -((int64_t)1 << (bits - 1)) : 0;
     *high = is_signed ? ((int64_t)1 << (bits - 1)) - 1 : ((int64_t)1 << bits) - 1;
 }

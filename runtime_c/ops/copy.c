@@ -8,15 +8,12 @@
 /* What must be known at plan time is: the sizes follow from the output shapes, but not where things lie. */
 bool ln_copy_supports(const ln_call *call) {
     const ln_copy_attributes *a = call->attributes;
-    if (call->epilogue || (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0))
-        return false;
+    if (call->epilogue || (a->kind != LN_COPY_KIND_CONCAT && call->inputs[0].rank < 0)) return false;
     for (int i = 1; a->kind == LN_COPY_KIND_SLICE && i < call->n_inputs; i++)
-        if (call->inputs[i].dtype != LINNET_NONE && !call->inputs[i].data)
-            return false;
+        if (call->inputs[i].dtype != LINNET_NONE && !call->inputs[i].data) return false;
     if (a->kind == LN_COPY_KIND_PAD) {
         int64_t begin[LN_MAX_RANK], end[LN_MAX_RANK];
-        if (ln_copy_pads(a, call->inputs, call->n_inputs, begin, end) != LN_COPY_KNOWN)
-            return false;
+        if (ln_copy_pads(a, call->inputs, call->n_inputs, begin, end) != LN_COPY_KNOWN) return false;
         if (call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE &&
             call->inputs[2].dtype != call->outputs[0].dtype)
             return false;
@@ -28,10 +25,8 @@ linnet_status ln_copy_configure(ln_call *call) {
     ln_copy_plan *plan;
     int64_t total = 0; /* bytes written: a thread should get some 32 KiB at least */
     linnet_status status = ln_copy_make_plan(call, &plan);
-    if (status)
-        return status;
-    for (int i = 0; i < call->n_outputs; i++)
-        total += ln_count(&call->outputs[i]) * plan->size;
+    if (status) return status;
+    for (int i = 0; i < call->n_outputs; i++) total += ln_count(&call->outputs[i]) * plan->size;
     call->state = plan;
     call->work[0] = plan->items;
     call->grain = plan->flat ? 4096 : ln_max(1, plan->items * 32768 / ln_max(1, total));
@@ -39,8 +34,9 @@ linnet_status ln_copy_configure(ln_call *call) {
 }
 
 static void run_item(const ln_copy_plan *plan, const ln_copy_rectangle *r, const ln_buffers *b, int64_t item) {
-    const void *source = r->input >= 0 ? b->inputs[r->input]
-                         : plan->value_input >= 0 ? b->inputs[plan->value_input] : plan->value;
+    const void *source = r->input >= 0            ? b->inputs[r->input]
+                         : plan->value_input >= 0 ? b->inputs[plan->value_input]
+                                                  : plan->value;
     int cut = r->rank - (r->shape == LN_COPY_TRANSPOSE ? 2 : 1);
     int64_t row = item / r->panels, first = item % r->panels * r->panel, count = 1, from = r->source, to = r->target;
     int64_t dims[LN_COPY_MAX_DIMS];
@@ -54,8 +50,7 @@ static void run_item(const ln_copy_plan *plan, const ln_copy_rectangle *r, const
     from += first * r->source_strides[cut];
     to += first * r->target_strides[cut];
     dims[cut] = ln_min(r->panel, r->dims[cut] - first);
-    for (int d = cut; d < r->rank; d++)
-        count *= dims[d];
+    for (int d = cut; d < r->rank; d++) count *= dims[d];
     for (int64_t i = 0; i < count; i++) {
         int64_t rest = i, s = from, t = to;
         for (int d = r->rank - 1; d >= cut; d--) {
@@ -85,8 +80,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     }
     for (int64_t i = 0; i < plan->count; i++) {
         const ln_copy_rectangle *r = &plan->rectangles[i];
-        if (!b->outputs[r->output])
-            continue;
+        if (!b->outputs[r->output]) continue;
         for (int64_t item = ln_max(begin, r->first_item); item < ln_min(end, r->first_item + r->items); item++)
             run_item(plan, r, b, item - r->first_item);
     }

@@ -16,24 +16,20 @@ int ln_copy_list(const ln_tensor *inputs, int n_inputs, int i, const ln_ints *at
         return known >= 0 ? LN_COPY_KNOWN : known == -2 ? LN_COPY_BAD : LN_COPY_UNKNOWN;
     }
     *n = attribute->n;
-    if (attribute->n > 2 * LN_MAX_RANK)
-        return LN_COPY_BAD;
-    for (int64_t k = 0; k < attribute->n; k++)
-        v[k] = attribute->v[k];
+    if (attribute->n > 2 * LN_MAX_RANK) return LN_COPY_BAD;
+    for (int64_t k = 0; k < attribute->n; k++) v[k] = attribute->v[k];
     return LN_COPY_KNOWN;
 }
 
 int ln_copy_axes(const ln_tensor *inputs, int n_inputs, int i, const ln_ints *attribute, int rank, int *axes, int *n) {
     int64_t v[2 * LN_MAX_RANK], count;
     int known = ln_copy_list(inputs, n_inputs, i, attribute, v, &count);
-    if (known != LN_COPY_KNOWN)
-        return known;
+    if (known != LN_COPY_KNOWN) return known;
     *n = count == 0 ? rank : (int)count;
     uint32_t seen = 0;
     for (int k = 0; k < *n; k++) {
         axes[k] = count == 0 ? k : ln_axis(v[k], rank);
-        if (axes[k] < 0 || seen >> axes[k] & 1u || *n > rank)
-            return LN_COPY_BAD;
+        if (axes[k] < 0 || seen >> axes[k] & 1u || *n > rank) return LN_COPY_BAD;
         seen |= 1u << axes[k];
     }
     return LN_COPY_KNOWN;
@@ -59,13 +55,11 @@ int ln_copy_slice(const ln_copy_attributes *a, const ln_tensor *inputs, int n_in
         known_steps == LN_COPY_BAD)
         return LN_COPY_BAD;
     if (known_axes == LN_COPY_UNKNOWN) {
-        for (int d = 0; d < x->rank; d++)
-            count[d] = -1;
+        for (int d = 0; d < x->rank; d++) count[d] = -1;
         return LN_COPY_UNKNOWN;
     }
     if (known_starts != LN_COPY_KNOWN || known_ends != LN_COPY_KNOWN || known_steps != LN_COPY_KNOWN) {
-        for (int k = 0; k < n_axes; k++)
-            count[axes[k]] = -1; /* the other axes keep their size */
+        for (int k = 0; k < n_axes; k++) count[axes[k]] = -1; /* the other axes keep their size */
         return LN_COPY_UNKNOWN;
     }
     n = (int)n_starts;
@@ -76,17 +70,14 @@ int ln_copy_slice(const ln_copy_attributes *a, const ln_tensor *inputs, int n_in
     for (int k = 0; k < n; k++) {
         int d = axes[k];
         int64_t by = n_steps ? steps[k] : 1, size = x->dims[d], s = starts[k], e = ends[k];
-        if (by == 0)
-            return LN_COPY_BAD;
+        if (by == 0) return LN_COPY_BAD;
         step[d] = by;
         if (size < 0) {
             count[d] = -1;
             continue;
         }
-        if (s < 0)
-            s += size;
-        if (e < 0)
-            e += size;
+        if (s < 0) s += size;
+        if (e < 0) e += size;
         if (by > 0) {
             s = clamp(s, 0, size);
             e = clamp(e, 0, size);
@@ -97,8 +88,7 @@ int ln_copy_slice(const ln_copy_attributes *a, const ln_tensor *inputs, int n_in
             count[d] = s > e ? (int64_t)((uint64_t)(s - e - 1) / (0 - (uint64_t)by)) + 1 : 0;
         }
         start[d] = count[d] > 0 ? s : 0;
-        if (count[d] <= 1)
-            step[d] = 1; /* a step that is never taken may be huge */
+        if (count[d] <= 1) step[d] = 1; /* a step that is never taken may be huge */
     }
     return LN_COPY_KNOWN;
 }
@@ -106,20 +96,17 @@ int ln_copy_slice(const ln_copy_attributes *a, const ln_tensor *inputs, int n_in
 int ln_copy_pads(const ln_copy_attributes *a, const ln_tensor *inputs, int n_inputs, int64_t *begin, int64_t *end) {
     int64_t v[2 * LN_MAX_RANK], n;
     int axes[2 * LN_MAX_RANK], n_axes, rank = inputs[0].rank;
-    for (int d = 0; d < rank; d++)
-        begin[d] = end[d] = 0;
+    for (int d = 0; d < rank; d++) begin[d] = end[d] = 0;
     int known = ln_copy_list(inputs, n_inputs, 1, &a->pads, v, &n);
     int known_axes = ln_copy_axes(inputs, n_inputs, 3, &a->axes, rank, axes, &n_axes);
     if (known != LN_COPY_KNOWN || known_axes != LN_COPY_KNOWN)
         return known == LN_COPY_BAD || known_axes == LN_COPY_BAD ? LN_COPY_BAD : LN_COPY_UNKNOWN;
-    if (n != 2 * n_axes)
-        return LN_COPY_BAD;
+    if (n != 2 * n_axes) return LN_COPY_BAD;
     const int64_t limit = (int64_t)1 << 48;
     for (int k = 0; k < n_axes; k++) {
         begin[axes[k]] = v[k];
         end[axes[k]] = v[n_axes + k];
-        if (v[k] < -limit || v[k] > limit || v[n_axes + k] < -limit || v[n_axes + k] > limit)
-            return LN_COPY_BAD;
+        if (v[k] < -limit || v[k] > limit || v[n_axes + k] < -limit || v[n_axes + k] > limit) return LN_COPY_BAD;
     }
     return LN_COPY_KNOWN;
 }
@@ -128,10 +115,8 @@ int64_t ln_copy_split_size(const ln_copy_attributes *a, const ln_tensor *inputs,
                            int64_t size, int i) {
     if (given(inputs, n_inputs, 1)) /* may be longer than ln_int_operand takes */
         return inputs[1].data && ln_count(&inputs[1]) == n_outputs ? ln_known_int(&inputs[1], i) : -1;
-    if (a->shape.n == n_outputs)
-        return a->shape.v[i];
-    if (size < 0)
-        return -1;
+    if (a->shape.n == n_outputs) return a->shape.v[i];
+    if (size < 0) return -1;
     int64_t chunk = ln_ceil_div(size, n_outputs); /* ONNX 18: the last one is smaller */
     return clamp(size - (int64_t)i * chunk, 0, chunk);
 }
@@ -140,7 +125,8 @@ static linnet_status bad(const ln_infer *infer, linnet_status code, const char *
     char text[80];
     ln_fail(infer->error, code, "copy: %s", what);
     ln_expected(infer->error, "%s", expected);
-    return ln_got(infer->error, "input %s", ln_shape_text(infer->inputs[0].dims, infer->inputs[0].rank, text, sizeof text)),
+    return ln_got(infer->error, "input %s",
+                  ln_shape_text(infer->inputs[0].dims, infer->inputs[0].rank, text, sizeof text)),
            code;
 }
 
@@ -150,8 +136,7 @@ static void unknown_shape(const ln_infer *infer, int operand, ln_tensor *y) {
     if (given(infer->inputs, infer->n_inputs, operand) && infer->inputs[operand].rank == 1)
         n = infer->inputs[operand].dims[0];
     y->rank = n >= 0 && n <= LN_MAX_RANK ? (int8_t)n : -1;
-    for (int d = 0; d < y->rank; d++)
-        y->dims[d] = -1;
+    for (int d = 0; d < y->rank; d++) y->dims[d] = -1;
 }
 
 /* Product of dims; -1 when one is unknown, -2 on overflow. Zero wins over unknown only when all are known. */
@@ -159,19 +144,18 @@ static int64_t product(const int64_t *dims, int n) {
     uint64_t p = 1;
     bool zero = false;
     for (int d = 0; d < n; d++) {
-        if (dims[d] < 0)
-            return -1;
+        if (dims[d] < 0) return -1;
         zero = zero || dims[d] == 0;
     }
     for (int d = 0; d < n && !zero; d++) {
-        if ((uint64_t)dims[d] > ((uint64_t)1 << 62) / p)
-            return -2;
+        if ((uint64_t)dims[d] > ((uint64_t)1 << 62) / p) return -2;
         p *= (uint64_t)dims[d];
     }
     return zero ? 0 : (int64_t)p;
 }
 
-static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x, ln_tensor *y) {
+static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x,
+                                   ln_tensor *y) {
     int64_t v[2 * LN_MAX_RANK], n, from[LN_MAX_RANK], to[LN_MAX_RANK];
     int known = ln_copy_list(infer->inputs, infer->n_inputs, 1, &a->shape, v, &n), hole = -1, n_from = 0, n_to = 0;
     if (known == LN_COPY_UNKNOWN) {
@@ -191,31 +175,26 @@ static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attribut
             copied[d] = x->rank >= 0;
             y->dims[d] = x->rank >= 0 ? x->dims[d] : -1;
         } else if (v[d] == -1) {
-            if (hole >= 0)
-                return bad(infer, LINNET_BAD_ATTRIBUTE, "reshape with more than one -1", "one -1 at most");
+            if (hole >= 0) return bad(infer, LINNET_BAD_ATTRIBUTE, "reshape with more than one -1", "one -1 at most");
             hole = d;
         } else if (v[d] < -1) {
             return bad(infer, LINNET_BAD_ATTRIBUTE, "reshape to a negative dimension", "dimensions >= -1");
         }
     }
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     /* Dimensions copied in place cancel out, so that an unknown or empty batch does not hide the rest. */
     for (int d = 0; d < x->rank; d++)
-        if (!(d < n && copied[d]))
-            from[n_from++] = x->dims[d];
+        if (!(d < n && copied[d])) from[n_from++] = x->dims[d];
     bool other_unknown = false;
     for (int d = 0; d < n; d++) {
-        if (d == hole || copied[d])
-            continue;
+        if (d == hole || copied[d]) continue;
         other_unknown = other_unknown || y->dims[d] < 0;
         to[n_to++] = y->dims[d];
     }
     int64_t have = product(from, n_from), want = product(to, n_to);
     if (have == -2 || want == -2)
         return bad(infer, LINNET_TOO_LARGE, "reshape of more elements than can be counted", "fewer than 2^62");
-    if (have < 0 || want < 0 || other_unknown)
-        return LINNET_OK;
+    if (have < 0 || want < 0 || other_unknown) return LINNET_OK;
     if (hole >= 0) {
         if (want == 0 ? have != 0 : have % want != 0)
             return bad(infer, LINNET_SHAPE_MISMATCH, "reshape cannot infer the dimension given as -1",
@@ -230,13 +209,13 @@ static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attribut
     return LINNET_OK;
 }
 
-static linnet_status infer_transpose(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x, ln_tensor *y) {
+static linnet_status infer_transpose(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x,
+                                     ln_tensor *y) {
     uint32_t seen = 0;
     y->rank = x->rank;
     if (x->rank < 0) {
         y->rank = a->perm.n > 0 && a->perm.n <= LN_MAX_RANK ? (int8_t)a->perm.n : -1;
-        for (int d = 0; d < y->rank; d++)
-            y->dims[d] = -1;
+        for (int d = 0; d < y->rank; d++) y->dims[d] = -1;
         return LINNET_OK;
     }
     if (a->perm.n != 0 && a->perm.n != x->rank)
@@ -257,11 +236,11 @@ static linnet_status infer_concat(const ln_infer *infer, const ln_copy_attribute
         const ln_tensor *x = &infer->inputs[i];
         if (x->dtype != infer->inputs[0].dtype)
             return bad(infer, LINNET_WRONG_DTYPE, "concat of different element types", "one type for all operands");
-        if (x->rank < 0)
-            continue;
+        if (x->rank < 0) continue;
         int axis = ln_axis(a->axis, x->rank);
         if (axis < 0)
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "concat along an axis that the tensors do not have", "an axis in range");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "concat along an axis that the tensors do not have",
+                       "an axis in range");
         if (y->rank < 0) {
             ln_same_shape(x, y);
             continue;
@@ -273,15 +252,14 @@ static linnet_status infer_concat(const ln_infer *infer, const ln_copy_attribute
                 continue;
             }
             fits = y->dims[d] < 0 || x->dims[d] < 0 || y->dims[d] == x->dims[d];
-            if (y->dims[d] < 0)
-                y->dims[d] = x->dims[d];
+            if (y->dims[d] < 0) y->dims[d] = x->dims[d];
         }
         if (!fits)
-            return bad(infer, LINNET_SHAPE_MISMATCH, "concat of shapes that differ beside the axis", "equal dimensions");
+            return bad(infer, LINNET_SHAPE_MISMATCH, "concat of shapes that differ beside the axis",
+                       "equal dimensions");
     }
     for (int i = 0; i < infer->n_inputs && y->rank >= 0; i++)
-        if (infer->inputs[i].rank < 0)
-            y->dims[ln_axis(a->axis, y->rank)] = -1;
+        if (infer->inputs[i].rank < 0) y->dims[ln_axis(a->axis, y->rank)] = -1;
     return LINNET_OK;
 }
 
@@ -289,18 +267,20 @@ static linnet_status infer_split(const ln_infer *infer, const ln_copy_attributes
     int64_t sum = 0, size;
     bool known = true;
     if (x->rank < 0) {
-        for (int i = 0; i < infer->n_outputs; i++)
-            infer->outputs[i].rank = -1;
+        for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].rank = -1;
         return LINNET_OK;
     }
     int axis = ln_axis(a->axis, x->rank);
     if (axis < 0)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "split along an axis that the tensor does not have", "an axis in range");
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "split along an axis that the tensor does not have",
+                   "an axis in range");
     if (!given(infer->inputs, infer->n_inputs, 1) && a->shape.n != 0 && a->shape.n != infer->n_outputs)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "split with another number of sizes than outputs", "one size per output");
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "split with another number of sizes than outputs",
+                   "one size per output");
     if (given(infer->inputs, infer->n_inputs, 1) && infer->inputs[1].data &&
         ln_count(&infer->inputs[1]) != infer->n_outputs)
-        return bad(infer, LINNET_BAD_ATTRIBUTE, "split with another number of sizes than outputs", "one size per output");
+        return bad(infer, LINNET_BAD_ATTRIBUTE, "split with another number of sizes than outputs",
+                   "one size per output");
     for (int i = 0; i < infer->n_outputs; i++) {
         ln_same_shape(x, &infer->outputs[i]);
         size = ln_copy_split_size(a, infer->inputs, infer->n_inputs, infer->n_outputs, x->dims[axis], i);
@@ -311,7 +291,8 @@ static linnet_status infer_split(const ln_infer *infer, const ln_copy_attributes
         sum += size > 0 ? size : 0;
     }
     if (known && x->dims[axis] >= 0 && sum != x->dims[axis])
-        return bad(infer, LINNET_SHAPE_MISMATCH, "split sizes do not add up to the dimension", "their sum to be the dimension");
+        return bad(infer, LINNET_SHAPE_MISMATCH, "split sizes do not add up to the dimension",
+                   "their sum to be the dimension");
     return LINNET_OK;
 }
 
@@ -319,21 +300,22 @@ static linnet_status infer_tile(const ln_infer *infer, const ln_copy_attributes 
     int64_t v[2 * LN_MAX_RANK], n;
     int known = ln_copy_list(infer->inputs, infer->n_inputs, 1, &a->shape, v, &n);
     y->rank = x->rank;
-    for (int d = 0; d < x->rank; d++)
-        y->dims[d] = -1;
-    if (known == LN_COPY_UNKNOWN || x->rank < 0)
-        return LINNET_OK;
+    for (int d = 0; d < x->rank; d++) y->dims[d] = -1;
+    if (known == LN_COPY_UNKNOWN || x->rank < 0) return LINNET_OK;
     if (known == LN_COPY_BAD || n != x->rank)
-        return bad(infer, LINNET_SHAPE_MISMATCH, "tile needs one repeat per dimension", "as many repeats as dimensions");
+        return bad(infer, LINNET_SHAPE_MISMATCH, "tile needs one repeat per dimension",
+                   "as many repeats as dimensions");
     for (int d = 0; d < x->rank; d++) {
         if (v[d] < 0 || (x->dims[d] > 0 && v[d] > ((int64_t)1 << 48) / x->dims[d]))
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "tile with a repeat that cannot be", "repeats >= 0, of a sane size");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "tile with a repeat that cannot be",
+                       "repeats >= 0, of a sane size");
         y->dims[d] = v[d] == 0 ? 0 : x->dims[d] < 0 ? -1 : x->dims[d] * v[d];
     }
     return LINNET_OK;
 }
 
-static linnet_status infer_expand(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x, ln_tensor *y) {
+static linnet_status infer_expand(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x,
+                                  ln_tensor *y) {
     int64_t n;
     ln_tensor shape;
     memset(&shape, 0, sizeof shape);
@@ -346,27 +328,26 @@ static linnet_status infer_expand(const ln_infer *infer, const ln_copy_attribute
     } else {
         shape.rank = (int8_t)n;
         for (int d = 0; d < n; d++) {
-            if (v[d] < 0)
-                return bad(infer, LINNET_BAD_ATTRIBUTE, "expand to a negative dimension", "dimensions >= 0");
+            if (v[d] < 0) return bad(infer, LINNET_BAD_ATTRIBUTE, "expand to a negative dimension", "dimensions >= 0");
             shape.dims[d] = v[d];
         }
     }
     return ln_broadcast(x, &shape, y, infer->error);
 }
 
-static linnet_status infer_squeeze(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x, ln_tensor *y) {
+static linnet_status infer_squeeze(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x,
+                                   ln_tensor *y) {
     int axes[2 * LN_MAX_RANK], n = 0, known = LN_COPY_UNKNOWN;
     bool listed = given(infer->inputs, infer->n_inputs, 1) || a->axes.n > 0;
     uint32_t gone = 0;
     y->rank = -1;
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     if (listed) {
         known = ln_copy_axes(infer->inputs, infer->n_inputs, 1, &a->axes, x->rank, axes, &n);
         if (known == LN_COPY_BAD)
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "squeeze of axes that the tensor does not have", "axes in range, each once");
-        if (known == LN_COPY_UNKNOWN)
-            return LINNET_OK;
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "squeeze of axes that the tensor does not have",
+                       "axes in range, each once");
+        if (known == LN_COPY_UNKNOWN) return LINNET_OK;
         /* An empty list, given as operand, is the same as none. */
         listed = !(given(infer->inputs, infer->n_inputs, 1) && ln_count(&infer->inputs[1]) == 0);
     }
@@ -376,24 +357,22 @@ static linnet_status infer_squeeze(const ln_infer *infer, const ln_copy_attribut
         gone |= 1u << axes[k];
     }
     for (int d = 0; !listed && d < x->rank; d++) {
-        if (x->dims[d] < 0)
-            return LINNET_OK; /* the rank depends on whether it is 1 */
+        if (x->dims[d] < 0) return LINNET_OK; /* the rank depends on whether it is 1 */
         gone |= x->dims[d] == 1 ? 1u << d : 0;
     }
     y->rank = 0;
     for (int d = 0; d < x->rank; d++)
-        if (!(gone >> d & 1u))
-            y->dims[y->rank++] = x->dims[d];
+        if (!(gone >> d & 1u)) y->dims[y->rank++] = x->dims[d];
     return LINNET_OK;
 }
 
-static linnet_status infer_unsqueeze(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x, ln_tensor *y) {
+static linnet_status infer_unsqueeze(const ln_infer *infer, const ln_copy_attributes *a, const ln_tensor *x,
+                                     ln_tensor *y) {
     int64_t v[2 * LN_MAX_RANK], n;
     uint32_t added = 0;
     int known = ln_copy_list(infer->inputs, infer->n_inputs, 1, &a->axes, v, &n);
     y->rank = -1;
-    if (known == LN_COPY_UNKNOWN || x->rank < 0)
-        return LINNET_OK;
+    if (known == LN_COPY_UNKNOWN || x->rank < 0) return LINNET_OK;
     int rank = x->rank + (int)n;
     if (known == LN_COPY_BAD || rank > LN_MAX_RANK)
         return bad(infer, LINNET_SHAPE_MISMATCH, "unsqueeze to too many dimensions", "at most 8");
@@ -406,8 +385,7 @@ static linnet_status infer_unsqueeze(const ln_infer *infer, const ln_copy_attrib
     }
     int from = 0;
     y->rank = (int8_t)rank;
-    for (int d = 0; d < rank; d++)
-        y->dims[d] = added >> d & 1u ? 1 : x->dims[from++];
+    for (int d = 0; d < rank; d++) y->dims[d] = added >> d & 1u ? 1 : x->dims[from++];
     return LINNET_OK;
 }
 
@@ -415,8 +393,7 @@ static linnet_status infer_depth(const ln_infer *infer, const ln_copy_attributes
     bool to_space = a->kind == LN_COPY_KIND_DEPTH_TO_SPACE;
     int64_t block = a->block;
     y->rank = x->rank;
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0) return LINNET_OK;
     int axis = ln_axis(a->axis, x->rank);
     if (x->rank != 4 || (axis != 1 && axis != 3) || block < 1 || block > 32768)
         return bad(infer, LINNET_BAD_ATTRIBUTE, "depth_to_space and space_to_depth take 4-D tensors",
@@ -424,11 +401,11 @@ static linnet_status infer_depth(const ln_infer *infer, const ln_copy_attributes
     for (int d = 0; d < 4; d++) {
         int64_t by = d == axis ? block * block : block, size = x->dims[d];
         y->dims[d] = size;
-        if (d == 0 || size < 0)
-            continue;
+        if (d == 0 || size < 0) continue;
         if ((d == axis) == to_space) {
             if (size % by != 0)
-                return bad(infer, LINNET_SHAPE_MISMATCH, "the block does not divide the dimension", "a multiple of the block");
+                return bad(infer, LINNET_SHAPE_MISMATCH, "the block does not divide the dimension",
+                           "a multiple of the block");
             y->dims[d] = size / by;
         } else {
             if (size > ((int64_t)1 << 48) / by)
@@ -444,12 +421,10 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
     const ln_tensor *x = &infer->inputs[0];
     ln_tensor *y = &infer->outputs[0];
     int64_t first[LN_MAX_RANK], second[LN_MAX_RANK], count[LN_MAX_RANK];
-    if (x->dtype == LINNET_NONE)
-        return bad(infer, LINNET_SHAPE_MISMATCH, "the first operand is absent", "a tensor");
+    if (x->dtype == LINNET_NONE) return bad(infer, LINNET_SHAPE_MISMATCH, "the first operand is absent", "a tensor");
     if (a->kind != LN_COPY_KIND_SPLIT && infer->n_outputs != 1)
         return bad(infer, LINNET_BAD_ATTRIBUTE, "only split has more than one output", "one output");
-    for (int i = 0; i < infer->n_outputs; i++)
-        infer->outputs[i].dtype = x->dtype;
+    for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dtype = x->dtype;
     switch (a->kind) {
     case LN_COPY_KIND_IDENTITY: ln_same_shape(x, y); return LINNET_OK;
     case LN_COPY_KIND_RESHAPE: return infer_reshape(infer, a, x, y);
@@ -464,14 +439,12 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
         return LINNET_OK;
     case LN_COPY_KIND_PAD:
         y->rank = x->rank;
-        if (x->rank < 0)
-            return LINNET_OK;
+        if (x->rank < 0) return LINNET_OK;
         switch (ln_copy_pads(a, infer->inputs, infer->n_inputs, first, second)) {
         case LN_COPY_BAD:
             return bad(infer, LINNET_BAD_ATTRIBUTE, "pad with lists that do not fit", "a begin and an end per axis");
         case LN_COPY_UNKNOWN:
-            for (int d = 0; d < x->rank; d++)
-                y->dims[d] = -1;
+            for (int d = 0; d < x->rank; d++) y->dims[d] = -1;
             return LINNET_OK;
         default: break;
         }
@@ -481,7 +454,8 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
             if (x->dims[d] >= 0 && count[d] < 0)
                 return bad(infer, LINNET_SHAPE_MISMATCH, "negative pads crop more than there is", "a result >= 0");
             if (x->dims[d] == 0 && a->pad_mode != LN_COPY_PAD_MODE_CONSTANT && count[d] > 0)
-                return bad(infer, LINNET_SHAPE_MISMATCH, "only constant padding can extend an empty axis", "a size > 0");
+                return bad(infer, LINNET_SHAPE_MISMATCH, "only constant padding can extend an empty axis",
+                           "a size > 0");
         }
         return LINNET_OK;
     case LN_COPY_KIND_EXPAND: return infer_expand(infer, a, x, y);

@@ -9,10 +9,8 @@
 /* Rectangles are made twice: once to count them, once to keep them. */
 static void add(ln_copy_plan *plan, ln_copy_rectangle *r) {
     for (int d = 0; d < r->rank; d++)
-        if (r->dims[d] == 0)
-            return;
-    if (plan->rectangles)
-        plan->rectangles[plan->count] = *r;
+        if (r->dims[d] == 0) return;
+    if (plan->rectangles) plan->rectangles[plan->count] = *r;
     plan->count++;
 }
 
@@ -41,8 +39,7 @@ static void append(ln_copy_rectangle *r, int64_t size, int64_t source_stride, in
 static int merged(const ln_tensor *t, int64_t *dims, int64_t *strides) {
     int n = 0;
     for (int d = 0; d < t->rank; d++) {
-        if (t->dims[d] == 1)
-            continue;
+        if (t->dims[d] == 1) continue;
         if (n > 0 && strides[n - 1] == t->strides[d] * t->dims[d]) {
             dims[n - 1] *= t->dims[d];
             strides[n - 1] = t->strides[d];
@@ -61,15 +58,12 @@ static bool refine(const ln_tensor *x, const ln_tensor *y, ln_copy_rectangle *r)
     memset(r, 0, sizeof *r);
     while (i >= 0 && j >= 0) {
         int64_t common = ln_min(xd[i], yd[j]);
-        if (common == 0 || xd[i] % common != 0 || yd[j] % common != 0 || r->rank == LN_COPY_MAX_DIMS)
-            return false;
+        if (common == 0 || xd[i] % common != 0 || yd[j] % common != 0 || r->rank == LN_COPY_MAX_DIMS) return false;
         append(r, common, xs[i], ys[j]);
         xs[i] *= common;
         ys[j] *= common;
-        if ((xd[i] /= common) == 1)
-            i--;
-        if ((yd[j] /= common) == 1)
-            j--;
+        if ((xd[i] /= common) == 1) i--;
+        if ((yd[j] /= common) == 1) j--;
     }
     for (int a = 0, b = r->rank - 1; a < b; a++, b--) {
         int64_t t[3] = {r->dims[a], r->source_strides[a], r->target_strides[a]};
@@ -85,8 +79,7 @@ static bool refine(const ln_tensor *x, const ln_tensor *y, ln_copy_rectangle *r)
 
 static void plan_reshape(ln_copy_plan *plan, const ln_tensor *x, const ln_tensor *y) {
     ln_copy_rectangle r;
-    if (ln_count(x) == 0)
-        return;
+    if (ln_count(x) == 0) return;
     if (refine(x, y, &r))
         add(plan, &r);
     else
@@ -101,16 +94,14 @@ typedef struct piece {
 } piece;
 
 static int64_t padded_source(int64_t mode, int64_t i, int64_t n) {
-    if (i >= 0 && i < n)
-        return i;
+    if (i >= 0 && i < n) return i;
     switch (mode) {
     case LN_COPY_PAD_MODE_CONSTANT: return -1;
     case LN_COPY_PAD_MODE_EDGE: return i < 0 ? 0 : n - 1;
     case LN_COPY_PAD_MODE_WRAP: return ((i % n) + n) % n;
     default: break;
     }
-    if (n == 1)
-        return 0;
+    if (n == 1) return 0;
     int64_t period = 2 * (n - 1);
     i = ((i % period) + period) % period;
     return i < n ? i : period - i;
@@ -135,14 +126,12 @@ static int64_t axis_pieces(int64_t mode, int64_t size, int64_t begin, int64_t en
         } else if (p.count > 1 && (p.source < 0) == (source < 0) && source == p.source + p.step * p.count) {
             p.count++;
         } else {
-            if (p.count > 0 && pieces)
-                pieces[count] = p;
+            if (p.count > 0 && pieces) pieces[count] = p;
             count += p.count > 0;
             p = (piece){o, 1, source, 0};
         }
     }
-    if (p.count > 0 && pieces)
-        pieces[count] = p;
+    if (p.count > 0 && pieces) pieces[count] = p;
     return count + (p.count > 0);
 }
 
@@ -152,17 +141,14 @@ static linnet_status plan_pad(ln_copy_plan *plan, ln_call *call, const ln_copy_a
     int64_t begin[LN_MAX_RANK], end[LN_MAX_RANK], at[LN_MAX_RANK] = {0};
     ln_copy_pads(a, call->inputs, call->n_inputs, begin, end);
     for (int d = 0; d < x->rank; d++) {
-        if (pieces[d])
-            continue;
+        if (pieces[d]) continue;
         counts[d] = axis_pieces(a->pad_mode, x->dims[d], begin[d], end[d], NULL);
         pieces[d] = ln_call_state(call, (size_t)ln_max(1, counts[d]) * sizeof(piece));
-        if (!pieces[d])
-            return LINNET_OUT_OF_MEMORY;
+        if (!pieces[d]) return LINNET_OUT_OF_MEMORY;
         axis_pieces(a->pad_mode, x->dims[d], begin[d], end[d], pieces[d]);
     }
     for (int d = 0; d < x->rank; d++)
-        if (counts[d] == 0)
-            return LINNET_OK;
+        if (counts[d] == 0) return LINNET_OK;
     for (;;) {
         /* A constant piece of one axis covers the full extent of the axes after it. */
         ln_copy_rectangle r;
@@ -190,12 +176,9 @@ static linnet_status plan_pad(ln_copy_plan *plan, ln_call *call, const ln_copy_a
         }
         add(plan, &r);
         int d = constant >= 0 ? constant : x->rank - 1;
-        for (int e = d + 1; e < x->rank; e++)
-            at[e] = 0;
-        while (d >= 0 && ++at[d] == counts[d])
-            at[d--] = 0;
-        if (d < 0)
-            return LINNET_OK;
+        for (int e = d + 1; e < x->rank; e++) at[e] = 0;
+        while (d >= 0 && ++at[d] == counts[d]) at[d--] = 0;
+        if (d < 0) return LINNET_OK;
     }
 }
 
@@ -209,10 +192,10 @@ static void plan_depth(ln_copy_plan *plan, const ln_copy_attributes *a, const ln
     bool dcr = a->depth_mode == LN_COPY_DEPTH_MODE_DCR;
     int64_t dims[6] = {flat->dims[0], few, deep->dims[h], b, deep->dims[w], b};
     int64_t s = deep->strides[c];
-    int64_t deep_strides[6] = {deep->strides[0], dcr ? s : s * b * b, deep->strides[h], dcr ? s * b * few : s * b,
-                               deep->strides[w], dcr ? s * few : s};
-    int64_t flat_strides[6] = {flat->strides[0],     flat->strides[c],     flat->strides[h] * b,
-                               flat->strides[h],     flat->strides[w] * b, flat->strides[w]};
+    int64_t deep_strides[6] = {deep->strides[0],          dcr ? s : s * b * b, deep->strides[h],
+                               dcr ? s * b * few : s * b, deep->strides[w],    dcr ? s * few : s};
+    int64_t flat_strides[6] = {flat->strides[0], flat->strides[c],     flat->strides[h] * b,
+                               flat->strides[h], flat->strides[w] * b, flat->strides[w]};
     ln_copy_rectangle r;
     memset(&r, 0, sizeof r);
     for (int d = 0; d < 6; d++)
@@ -237,7 +220,10 @@ static linnet_status make(ln_copy_plan *plan, ln_call *call, piece **pieces, int
     ln_copy_rectangle r;
     plan->count = 0;
     switch (a->kind) {
-    case LN_COPY_KIND_IDENTITY: r = whole(x, y); add(plan, &r); return LINNET_OK;
+    case LN_COPY_KIND_IDENTITY:
+        r = whole(x, y);
+        add(plan, &r);
+        return LINNET_OK;
     case LN_COPY_KIND_RESHAPE:
     case LN_COPY_KIND_SQUEEZE:
     case LN_COPY_KIND_UNSQUEEZE: plan_reshape(plan, x, y); return LINNET_OK;
@@ -308,8 +294,7 @@ static int64_t magnitude(int64_t v) { return v < 0 ? -v : v; }
 void ln_copy_coalesce(ln_copy_rectangle *r) {
     int n = 0;
     for (int d = 0; d < r->rank; d++) {
-        if (r->dims[d] == 1)
-            continue;
+        if (r->dims[d] == 1) continue;
         exchange(r, n, d);
         n++;
     }
@@ -345,12 +330,10 @@ void ln_copy_coalesce(ln_copy_rectangle *r) {
         return;
     }
     r->shape = LN_COPY_STRIDED;
-    if (r->target_strides[last] != 1)
-        return;
+    if (r->target_strides[last] != 1) return;
     for (int d = 0; d < last; d++) {
         if (r->source_strides[d] == 1) {
-            for (int e = d; e + 1 < last; e++)
-                exchange(r, e, e + 1);
+            for (int e = d; e + 1 < last; e++) exchange(r, e, e + 1);
             r->shape = LN_COPY_TRANSPOSE;
             return;
         }
@@ -362,10 +345,8 @@ static void cut(ln_copy_plan *plan, ln_copy_rectangle *r) {
     int inner = r->shape == LN_COPY_TRANSPOSE ? 2 : 1;
     int64_t want = 16384 / plan->size, cut_dim = r->dims[r->rank - inner];
     r->rows = 1;
-    for (int d = 0; d < r->rank - inner; d++)
-        r->rows *= r->dims[d];
-    if (inner == 2)
-        want = ln_max(64, ln_round_up((size_t)ln_max(1, want / r->dims[r->rank - 1]), 64));
+    for (int d = 0; d < r->rank - inner; d++) r->rows *= r->dims[d];
+    if (inner == 2) want = ln_max(64, ln_round_up((size_t)ln_max(1, want / r->dims[r->rank - 1]), 64));
     r->panel = ln_min(want, cut_dim);
     r->panels = ln_ceil_div(cut_dim, r->panel);
     r->items = r->rows * r->panels;
@@ -379,29 +360,23 @@ linnet_status ln_copy_make_plan(ln_call *call, ln_copy_plan **out) {
     piece *pieces[LN_MAX_RANK] = {NULL};
     int64_t counts[LN_MAX_RANK] = {0};
     linnet_status status;
-    if (!plan)
-        return LINNET_OUT_OF_MEMORY;
+    if (!plan) return LINNET_OUT_OF_MEMORY;
     plan->size = (uint32_t)ln_dtype_size(call->outputs[0].dtype);
     plan->value_input = -1;
     if (a->kind == LN_COPY_KIND_PAD) {
-        if (call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE)
-            plan->value_input = 2;
+        if (call->n_inputs > 2 && call->inputs[2].dtype != LINNET_NONE) plan->value_input = 2;
         ln_store_float(plan->value, call->outputs[0].dtype, 0, a->value);
     }
-    if ((status = make(plan, call, pieces, counts)))
-        return status;
+    if ((status = make(plan, call, pieces, counts))) return status;
     plan->capacity = plan->count;
     plan->rectangles = ln_call_state(call, (size_t)ln_max(1, plan->count) * sizeof *plan->rectangles);
-    if (!plan->rectangles)
-        return LINNET_OUT_OF_MEMORY;
-    if ((status = make(plan, call, pieces, counts)))
-        return status;
+    if (!plan->rectangles) return LINNET_OUT_OF_MEMORY;
+    if ((status = make(plan, call, pieces, counts))) return status;
     for (int64_t i = 0; i < plan->count; i++) {
         ln_copy_coalesce(&plan->rectangles[i]);
         cut(plan, &plan->rectangles[i]);
     }
-    if (plan->flat)
-        plan->items = ln_count(&call->outputs[0]);
+    if (plan->flat) plan->items = ln_count(&call->outputs[0]);
     *out = plan;
     return LINNET_OK;
 }

@@ -40,12 +40,11 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     const ln_cumsum_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
     bool known = call->inputs[1].data != NULL;
-    int64_t wanted = known ? ln_known_int(&call->inputs[1], 0) : ln_load_wrapped(b->inputs[1], call->inputs[1].dtype, 0);
+    int64_t wanted =
+        known ? ln_known_int(&call->inputs[1], 0) : ln_load_wrapped(b->inputs[1], call->inputs[1].dtype, 0);
     int axis = ln_axis(wanted, x->rank);
-    if (axis < 0)
-        return ln_index_error(b, "axis", wanted, -x->rank, x->rank - 1);
-    if (!known)
-        begin = 0, end = x->dims[axis] > 0 ? ln_count(x) / x->dims[axis] : 0;
+    if (axis < 0) return ln_index_error(b, "axis", wanted, -x->rank, x->rank - 1);
+    if (!known) begin = 0, end = x->dims[axis] > 0 ? ln_count(x) / x->dims[axis] : 0;
     int64_t n = x->dims[axis], dx = x->strides[axis], dy = y->strides[axis];
     ln_tensor rows_x = *x, rows_y = *y;
     rows_x.dims[axis] = rows_y.dims[axis] = 1;

@@ -20,11 +20,9 @@ static linnet_status too_many(const ln_infer *infer, int rank) {
 static linnet_status infer_take(const ln_infer *infer, const ln_tensor *x, const ln_tensor *index, ln_tensor *y) {
     const ln_gather_attributes *a = infer->attributes;
     int axis = ln_axis(a->axis, x->rank);
-    if (axis < 0)
-        return bad_axis(infer, a->axis, x->rank);
+    if (axis < 0) return bad_axis(infer, a->axis, x->rank);
     int rank = x->rank - 1 + index->rank;
-    if (rank > LN_MAX_RANK)
-        return too_many(infer, rank);
+    if (rank > LN_MAX_RANK) return too_many(infer, rank);
     y->rank = (int8_t)rank;
     memcpy(y->dims, x->dims, (size_t)axis * sizeof(int64_t));
     memcpy(y->dims + axis, index->dims, (size_t)index->rank * sizeof(int64_t));
@@ -45,20 +43,21 @@ static linnet_status infer_nd(const ln_infer *infer, const ln_tensor *x, const l
         return LINNET_OK;
     }
     if (depth < 1 || a->batch_dims + depth > x->rank) {
-        ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "gather nd: the last dimension of indices does not fit the tensor");
+        ln_fail(infer->error, LINNET_SHAPE_MISMATCH,
+                "gather nd: the last dimension of indices does not fit the tensor");
         ln_expected(infer->error, "from 1 to %lld", (long long)(x->rank - a->batch_dims));
         return ln_got(infer->error, "%lld", (long long)depth);
     }
     for (int d = 0; d < a->batch_dims; d++)
         if (x->dims[d] >= 0 && index->dims[d] >= 0 && x->dims[d] != index->dims[d]) {
-            ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "gather nd: the batch dimensions of indices and tensor differ");
+            ln_fail(infer->error, LINNET_SHAPE_MISMATCH,
+                    "gather nd: the batch dimensions of indices and tensor differ");
             ln_expected(infer->error, "%lld at dimension %d of indices", (long long)x->dims[d], d);
             return ln_got(infer->error, "%lld", (long long)index->dims[d]);
         }
     int first = (int)(a->batch_dims + depth);
     int rank = index->rank - 1 + x->rank - first;
-    if (rank > LN_MAX_RANK)
-        return too_many(infer, rank);
+    if (rank > LN_MAX_RANK) return too_many(infer, rank);
     y->rank = (int8_t)rank;
     memcpy(y->dims, index->dims, (size_t)(index->rank - 1) * sizeof(int64_t));
     memcpy(y->dims + index->rank - 1, x->dims + first, (size_t)(x->rank - first) * sizeof(int64_t));
@@ -77,16 +76,12 @@ linnet_status ln_infer_gather(const ln_infer *infer) {
     }
     if (x->rank < 0 || index->rank < 0) {
         y->rank = a->kind == LN_GATHER_KIND_ELEMENTS ? (int8_t)ln_max(x->rank, index->rank) : -1;
-        for (int d = 0; d < y->rank; d++)
-            y->dims[d] = index->rank >= 0 ? index->dims[d] : -1;
+        for (int d = 0; d < y->rank; d++) y->dims[d] = index->rank >= 0 ? index->dims[d] : -1;
         return LINNET_OK;
     }
-    if (a->kind == LN_GATHER_KIND_TAKE)
-        return infer_take(infer, x, index, y);
-    if (a->kind == LN_GATHER_KIND_ND)
-        return infer_nd(infer, x, index, y);
-    if (ln_axis(a->axis, x->rank) < 0)
-        return bad_axis(infer, a->axis, x->rank);
+    if (a->kind == LN_GATHER_KIND_TAKE) return infer_take(infer, x, index, y);
+    if (a->kind == LN_GATHER_KIND_ND) return infer_nd(infer, x, index, y);
+    if (ln_axis(a->axis, x->rank) < 0) return bad_axis(infer, a->axis, x->rank);
     bool fits = x->rank == index->rank;
     for (int d = 0; fits && d < x->rank; d++)
         fits = d == ln_axis(a->axis, x->rank) || x->dims[d] < 0 || index->dims[d] < 0 || index->dims[d] <= x->dims[d];
@@ -101,11 +96,12 @@ linnet_status ln_infer_gather(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* Rows for `take` and `nd`: what one index (tuple) selects is a block of the trailing dims of x, equal on both sides. */
+/* Rows for `take` and `nd`: what one index (tuple) selects is a block of the trailing dims of x, equal on both sides.
+ */
 typedef struct state {
-    int block_rank;         /* trailing dims that form the block */
-    int64_t block;          /* elements of it */
-    bool contiguous;        /* the block lies in one piece in x and in y */
+    int block_rank;  /* trailing dims that form the block */
+    int64_t block;   /* elements of it */
+    bool contiguous; /* the block lies in one piece in x and in y */
 } state;
 
 static bool supports(const ln_call *call) {
@@ -116,8 +112,7 @@ static bool supports(const ln_call *call) {
 static bool dense_tail(const ln_tensor *t, int from) {
     int64_t stride = 1;
     for (int d = t->rank - 1; d >= from; d--) {
-        if (t->dims[d] != 1 && t->strides[d] != stride)
-            return false;
+        if (t->dims[d] != 1 && t->strides[d] != stride) return false;
         stride *= t->dims[d];
     }
     return true;
@@ -127,16 +122,14 @@ static linnet_status configure(ln_call *call) {
     const ln_gather_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1], *y = &call->outputs[0];
     state *s = ln_call_state(call, sizeof *s);
-    if (!s)
-        return LINNET_OUT_OF_MEMORY;
+    if (!s) return LINNET_OUT_OF_MEMORY;
     call->state = s;
     s->block = 1;
     if (a->kind == LN_GATHER_KIND_TAKE)
         s->block_rank = x->rank - 1 - ln_axis(a->axis, x->rank);
     else if (a->kind == LN_GATHER_KIND_ND)
         s->block_rank = x->rank - (int)(a->batch_dims + index->dims[index->rank - 1]);
-    for (int d = x->rank - s->block_rank; d < x->rank; d++)
-        s->block *= x->dims[d];
+    for (int d = x->rank - s->block_rank; d < x->rank; d++) s->block *= x->dims[d];
     s->contiguous = dense_tail(x, x->rank - s->block_rank) && dense_tail(y, y->rank - s->block_rank);
     int64_t count = ln_count(y);
     call->work[0] = s->block > 0 ? count / s->block : 0;
@@ -146,10 +139,8 @@ static linnet_status configure(ln_call *call) {
 
 /* Wraps a negative index; false when it is outside [-n, n). */
 static bool wrap(int64_t *index, int64_t n) {
-    if (*index < -n || *index >= n)
-        return false;
-    if (*index < 0)
-        *index += n;
+    if (*index < -n || *index >= n) return false;
+    if (*index < 0) *index += n;
     return true;
 }
 
@@ -191,8 +182,7 @@ static linnet_status run_take(const ln_call *call, const ln_buffers *b, int64_t 
                 from += c * x->strides[d];
         }
         int64_t i = ln_load_i64(b->inputs[1], index->dtype, at), n = x->dims[axis];
-        if (!wrap(&i, n))
-            return ln_index_error(b, "gather index", i, -n, n - 1);
+        if (!wrap(&i, n)) return ln_index_error(b, "gather index", i, -n, n - 1);
         move_block(call, b, to, from + i * x->strides[axis]);
     }
     return LINNET_OK;
@@ -214,8 +204,7 @@ static linnet_status run_nd(const ln_call *call, const ln_buffers *b, int64_t be
         for (int64_t k = 0; k < index->dims[last]; k++) {
             int64_t i = ln_load_i64(b->inputs[1], index->dtype, at + k * index->strides[last]);
             int64_t n = x->dims[batch + k];
-            if (!wrap(&i, n))
-                return ln_index_error(b, "gather index", i, -n, n - 1);
+            if (!wrap(&i, n)) return ln_index_error(b, "gather index", i, -n, n - 1);
             from += i * x->strides[batch + k];
         }
         move_block(call, b, to, from);
@@ -238,8 +227,7 @@ static linnet_status run_elements(const ln_call *call, const ln_buffers *b, int6
             from += d == axis ? 0 : c * x->strides[d];
         }
         int64_t i = ln_load_i64(b->inputs[1], index->dtype, at), n = x->dims[axis];
-        if (!wrap(&i, n))
-            return ln_index_error(b, "gather index", i, -n, n - 1);
+        if (!wrap(&i, n)) return ln_index_error(b, "gather index", i, -n, n - 1);
         ln_copy_element(b->outputs[0], to, b->inputs[0], from + i * x->strides[axis], size);
     }
     return LINNET_OK;

@@ -142,9 +142,12 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
     const char *whole = (const char *)b->inputs[g->b_operand] + g->matrix_offset[p->matrix] * b_size;
     const char *init =
         (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset + p->matrix * g->init_width * c_size;
-    ln_gemm_tile tile = {
-        .taps = block->segments, .kc = block->length, .ldc = to.ldc, .low = -INFINITY, .high = INFINITY,
-        .wide = set->c_dtype == LINNET_I64};
+    ln_gemm_tile tile = {.taps = block->segments,
+                         .kc = block->length,
+                         .ldc = to.ldc,
+                         .low = -INFINITY,
+                         .high = INFINITY,
+                         .wide = set->c_dtype == LINNET_I64};
     if (block->chunk == g->chunks - 1) tile.low = g->low, tile.high = g->high;
     for (int64_t at = column; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);

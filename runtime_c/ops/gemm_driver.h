@@ -38,7 +38,8 @@ typedef struct ln_gemm {
     const void *padding;       /* kc elements of the zero point, in the caller's dtype or the kernel's (gather) */
 
     /* B: element (k = tap, c; n) at matrix_offset + n * b_n + tap * b_tap + c * b_c. */
-    int b_operand, b_dtype, panel_dtype; /* as it comes, and in panels: the kernel's, or f16 or bf16, widened in scratch */
+    int b_operand, b_dtype,
+        panel_dtype; /* as it comes, and in panels: the kernel's, or f16 or bf16, widened in scratch */
     int64_t b_n, b_tap, b_c;
     const int64_t *matrix_offset;
     int b_shift; /* added to every element when packed, so that it fits the panel's type */
@@ -62,8 +63,9 @@ typedef struct ln_gemm {
 
     /* Blocks: m_block rows by n_block columns are one work item. */
     int64_t m_block, n_block, m_blocks, n_blocks;
-    size_t init_offset;                     /* in packed, or in scratch */
-    size_t rows_offset, a_offset, b_offset, c_offset; /* in the thread's scratch: row sums, gathered A, a widened panel, result */
+    size_t init_offset; /* in packed, or in scratch */
+    size_t rows_offset, a_offset, b_offset,
+        c_offset; /* in the thread's scratch: row sums, gathered A, a widened panel, result */
 } ln_gemm;
 
 /* The set that serves this call's dtypes, or NULL. */

@@ -20,8 +20,7 @@ static inline int64_t ln_offset_broadcast(const ln_tensor *t, const int64_t *dim
     int64_t offset = 0;
     for (int d = rank - 1; d >= 0; d--) {
         int own = d - (rank - t->rank);
-        if (own >= 0 && t->dims[own] != 1)
-            offset += index % dims[d] * t->strides[own];
+        if (own >= 0 && t->dims[own] != 1) offset += index % dims[d] * t->strides[own];
         index /= dims[d];
     }
     return offset;
@@ -31,15 +30,13 @@ static inline int64_t ln_offset_broadcast(const ln_tensor *t, const int64_t *dim
 static inline void ln_copy_element(void *to, int64_t to_offset, const void *from, int64_t from_offset, size_t size) {
     unsigned char *d = (unsigned char *)to + to_offset * (int64_t)size;
     const unsigned char *s = (const unsigned char *)from + from_offset * (int64_t)size;
-    for (size_t i = 0; i < size; i++)
-        d[i] = s[i];
+    for (size_t i = 0; i < size; i++) d[i] = s[i];
 }
 
 /* Copies shape and dtype of a into out; unknown stays unknown. */
 static inline void ln_same_shape(const ln_tensor *a, ln_tensor *out) {
     out->rank = a->rank;
-    for (int d = 0; d < a->rank; d++)
-        out->dims[d] = a->dims[d];
+    for (int d = 0; d < a->rank; d++) out->dims[d] = a->dims[d];
 }
 
 /* Value of element i of an integer operand whose data is known; 0 where it has no such element. */

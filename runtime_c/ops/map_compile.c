@@ -9,13 +9,13 @@
 
 typedef struct compiler {
     const ln_map_source *source;
-    int64_t n;                  /* instructions */
-    int32_t *reg;               /* register of each instruction's value; -1 none */
-    int64_t *last;              /* last instruction that reads it; stores count as n + their number */
-    int32_t *constant;          /* instructions that are constants: their number, else -1 */
-    int rank;                   /* iteration: axes in the order of the output's memory, without those of size 1 */
+    int64_t n;         /* instructions */
+    int32_t *reg;      /* register of each instruction's value; -1 none */
+    int64_t *last;     /* last instruction that reads it; stores count as n + their number */
+    int32_t *constant; /* instructions that are constants: their number, else -1 */
+    int rank;          /* iteration: axes in the order of the output's memory, without those of size 1 */
     int axes[LN_MAX_RANK];
-    int32_t *slot_free;         /* stack of free slots */
+    int32_t *slot_free; /* stack of free slots */
     int n_free, n_slots;
 } compiler;
 
@@ -32,8 +32,7 @@ static bool is_wide(int type) { return type == LINNET_F64 || type == LINNET_I64;
 /* A quantization that the strips can apply: zero the same for all entries. */
 static bool plain_quant(const ln_quant *q) {
     for (uint32_t i = 1; q->zero && i < q->count; i++)
-        if (q->zero[i] != q->zero[0])
-            return false;
+        if (q->zero[i] != q->zero[0]) return false;
     return q->count > 0 && q->scheme != LN_QUANT_BLOCK;
 }
 
@@ -45,14 +44,11 @@ bool ln_map_compilable(const ln_map_source *s) {
         const int64_t *in = s->map->program.v + k * LN_MAP_WORDS;
         if (in[0] == LN_MAP_LOAD_DEQUANTIZED) {
             const ln_tensor *t = &s->inputs[in[2]];
-            if (!t->quant || !plain_quant(t->quant) || (per_axis(t) && s->tile_input >= 0))
-                return false;
+            if (!t->quant || !plain_quant(t->quant) || (per_axis(t) && s->tile_input >= 0)) return false;
         } else if (in[0] == LN_MAP_STORE_QUANTIZED) {
             const ln_tensor *t = &s->outputs[in[3]];
-            if (!t->quant || !plain_quant(t->quant) || ln_dtype_size(t->dtype) > 2)
-                return false;
-            if (per_axis(t) && s->tile_input >= 0 && ln_axis(t->quant->axis, t->rank) != s->column_axis)
-                return false;
+            if (!t->quant || !plain_quant(t->quant) || ln_dtype_size(t->dtype) > 2) return false;
+            if (per_axis(t) && s->tile_input >= 0 && ln_axis(t->quant->axis, t->rank) != s->column_axis) return false;
         }
     }
     return true;
@@ -65,13 +61,11 @@ static void order_axes(compiler *c) {
     const ln_tensor *y = &c->source->outputs[0];
     c->rank = 0;
     for (int d = 0; d < y->rank; d++)
-        if (y->dims[d] != 1)
-            c->axes[c->rank++] = d;
+        if (y->dims[d] != 1) c->axes[c->rank++] = d;
     for (int i = 1; i < c->rank; i++) {
         for (int j = i; j > 0; j--) {
             int64_t a = y->strides[c->axes[j - 1]], b = y->strides[c->axes[j]];
-            if ((a < 0 ? -a : a) >= (b < 0 ? -b : b))
-                break;
+            if ((a < 0 ? -a : a) >= (b < 0 ? -b : b)) break;
             int t = c->axes[j];
             c->axes[j] = c->axes[j - 1];
             c->axes[j - 1] = t;
@@ -98,8 +92,7 @@ static void make_view(const compiler *c, ln_map_view *v, const int64_t *strides)
         v->strides[0] = 0;
         n = 1;
     }
-    if (n == 1 && v->dims[0] == 1)
-        v->strides[0] = 1;
+    if (n == 1 && v->dims[0] == 1) v->strides[0] = 1;
     v->rank = (uint8_t)n;
 }
 
@@ -119,8 +112,7 @@ static void axis_view(const compiler *c, ln_map_view *v, const ln_tensor *t, con
     v->operand = -1;
     v->dtype = LINNET_F32;
     v->data = values;
-    if (t->dims[axis] != 1)
-        strides[c->source->outputs[0].rank - t->rank + axis] = 1;
+    if (t->dims[axis] != 1) strides[c->source->outputs[0].rank - t->rank + axis] = 1;
     make_view(c, v, strides);
 }
 
@@ -158,17 +150,14 @@ static bool constant_value(const compiler *c, int64_t k, void *value) {
 static bool store_direct(const compiler *c, int64_t k) {
     const int64_t *in = instruction(c, k), *def = instruction(c, in[2]);
     const ln_tensor *t = &c->source->outputs[in[3]];
-    if (in[0] != LN_MAP_STORE || t->dtype != in[1] || c->constant[in[2]] >= 0 ||
-        is_load(def[0]) || def[0] == LN_MAP_IOTA || def[0] == LN_MAP_TABLE) /* these have a view of their own */
+    if (in[0] != LN_MAP_STORE || t->dtype != in[1] || c->constant[in[2]] >= 0 || is_load(def[0]) ||
+        def[0] == LN_MAP_IOTA || def[0] == LN_MAP_TABLE) /* these have a view of their own */
         return false;
     for (int64_t i = 0; i < c->n; i++) {
         const int64_t *other = instruction(c, i);
-        if (is_load(other[0]) && c->constant[i] < 0 && (i > in[2] || c->last[i] > in[2]))
-            return false;
-        if (i != k && is_store(other[0]) && other[2] == in[2])
-            return false;
-        if (other[0] == LN_MAP_TABLE && i > in[2])
-            return false;
+        if (is_load(other[0]) && c->constant[i] < 0 && (i > in[2] || c->last[i] > in[2])) return false;
+        if (i != k && is_store(other[0]) && other[2] == in[2]) return false;
+        if (other[0] == LN_MAP_TABLE && i > in[2]) return false;
     }
     return true;
 }
@@ -184,13 +173,11 @@ static linnet_status allocate(compiler *c, ln_call *call) {
 
 static void liveness(compiler *c) {
     int64_t stores = 0;
-    for (int64_t k = 0; k < c->n; k++)
-        c->last[k] = -1;
+    for (int64_t k = 0; k < c->n; k++) c->last[k] = -1;
     for (int64_t k = 0; k < c->n; k++) {
         const int64_t *in = instruction(c, k);
         int64_t at = is_store(in[0]) ? c->n + stores++ : k; /* stores run after everything else */
-        for (int i = 0; i < arity(in); i++)
-            c->last[in[2 + i]] = ln_max(c->last[in[2 + i]], at);
+        for (int i = 0; i < arity(in); i++) c->last[in[2 + i]] = ln_max(c->last[in[2 + i]], at);
     }
 }
 
@@ -208,8 +195,7 @@ static void free_operands(compiler *c, const bool *exclusive, int64_t k, const i
     for (int i = 0; i < arity(in); i++) {
         int64_t r = in[2 + i];
         bool again = (i > 0 && in[2] == r) || (i > 1 && in[3] == r);
-        if (!again && c->last[r] == k && c->constant[r] < 0 && !exclusive[r])
-            c->slot_free[c->n_free++] = c->reg[r];
+        if (!again && c->last[r] == k && c->constant[r] < 0 && !exclusive[r]) c->slot_free[c->n_free++] = c->reg[r];
     }
 }
 
@@ -222,8 +208,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
     bool *exclusive = ln_call_state(call, n * sizeof *exclusive);
     bool *direct_store = ln_call_state(call, n * sizeof *direct_store);
     int64_t strides[LN_MAX_RANK], n_constants = 0;
-    if (!p || !steps || !views || !exclusive || !direct_store || allocate(&c, call))
-        return LINNET_OUT_OF_MEMORY;
+    if (!p || !steps || !views || !exclusive || !direct_store || allocate(&c, call)) return LINNET_OUT_OF_MEMORY;
     order_axes(&c);
     liveness(&c);
     bool wide = false;
@@ -236,27 +221,27 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
         const int64_t *in = instruction(&c, k);
         bool loads_register = in[0] == LN_MAP_LOAD && source->inputs[in[2]].dtype == in[1];
         exclusive[k] = exclusive[k] || (loads_register && c.constant[k] < 0);
-        if (is_store(in[0]) && store_direct(&c, k))
-            direct_store[k] = exclusive[in[2]] = true;
+        if (is_store(in[0]) && store_direct(&c, k)) direct_store[k] = exclusive[in[2]] = true;
     }
     int n_steps = 0, n_views = 0;
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t k = 0; k < c.n; k++) {
             const int64_t *in = instruction(&c, k);
-            if (is_store(in[0]) != (pass == 1) || c.constant[k] >= 0)
-                continue;
+            if (is_store(in[0]) != (pass == 1) || c.constant[k] >= 0) continue;
             ln_map_step *s = &steps[n_steps++];
             s->code = (uint8_t)in[0];
             s->type = (uint8_t)in[1];
             int32_t scale_register = -1;
             if (is_load(in[0]) || is_store(in[0]) || in[0] == LN_MAP_IOTA || in[0] == LN_MAP_TABLE) {
                 ln_map_view *v = &views[n_views];
-                const ln_tensor *t = is_store(in[0])      ? &source->outputs[in[3]]
+                const ln_tensor *t = is_store(in[0])         ? &source->outputs[in[3]]
                                      : in[0] == LN_MAP_TABLE ? &source->inputs[in[3]]
                                      : is_load(in[0])        ? &source->inputs[in[2]]
                                                              : NULL;
                 s->view = n_views++;
-                v->operand = (int32_t)(is_store(in[0]) ? source->n_inputs + in[3] : in[0] == LN_MAP_TABLE ? in[3] : in[2]);
+                v->operand = (int32_t)(is_store(in[0])         ? source->n_inputs + in[3]
+                                       : in[0] == LN_MAP_TABLE ? in[3]
+                                                               : in[2]);
                 if (in[0] == LN_MAP_IOTA) {
                     memset(strides, 0, sizeof strides);
                     strides[in[2]] = source->outputs[0].dims[in[2]] == 1 ? 0 : 1;
@@ -275,8 +260,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                         make_view(&c, v, strides);
                     }
                 }
-                if (in[0] == LN_MAP_LOAD && v->dtype == in[1])
-                    s->direct = LN_MAP_DIRECT_LOAD;
+                if (in[0] == LN_MAP_LOAD && v->dtype == in[1]) s->direct = LN_MAP_DIRECT_LOAD;
                 if (in[0] == LN_MAP_LOAD_DEQUANTIZED || in[0] == LN_MAP_STORE_QUANTIZED) {
                     quant_numbers(s, t, is_store(in[0]));
                     if (per_axis(t)) {
@@ -284,10 +268,8 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                         const float *values = t->quant->scale;
                         if (is_store(in[0])) {
                             float *inverse = ln_call_state(call, t->quant->count * sizeof *inverse);
-                            if (!inverse)
-                                return LINNET_OUT_OF_MEMORY;
-                            for (uint32_t i = 0; i < t->quant->count; i++)
-                                inverse[i] = 1.0f / values[i];
+                            if (!inverse) return LINNET_OUT_OF_MEMORY;
+                            for (uint32_t i = 0; i < t->quant->count; i++) inverse[i] = 1.0f / values[i];
                             values = inverse;
                         }
                         scale_register = take_slot(&c);
@@ -299,9 +281,13 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                 s->from = (uint8_t)in[1];
                 if (scale_register >= 0) { /* load scale, multiply, then the store */
                     ln_map_step store = *s;
-                    *s = (ln_map_step){.code = LN_MAP_LOAD, .type = LINNET_F32, .y = scale_register, .view = n_views - 1};
-                    steps[n_steps++] = (ln_map_step){.code = LN_MAP_MUL, .type = LINNET_F32, .y = scale_register,
-                                                     .a = c.reg[in[2]], .b = scale_register,
+                    *s = (ln_map_step){
+                        .code = LN_MAP_LOAD, .type = LINNET_F32, .y = scale_register, .view = n_views - 1};
+                    steps[n_steps++] = (ln_map_step){.code = LN_MAP_MUL,
+                                                     .type = LINNET_F32,
+                                                     .y = scale_register,
+                                                     .a = c.reg[in[2]],
+                                                     .b = scale_register,
                                                      .view = store.view};
                     s = &steps[n_steps++];
                     *s = store;
@@ -311,8 +297,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                     s->a = c.reg[in[2]];
                 }
                 s->direct = direct_store[k] ? LN_MAP_DIRECT_STORE : 0;
-                if (c.constant[in[2]] >= 0)
-                    s->a = -1 - c.constant[in[2]];
+                if (c.constant[in[2]] >= 0) s->a = -1 - c.constant[in[2]];
                 continue;
             }
             int operands = arity(in), same_width = 1;
@@ -320,39 +305,33 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
             for (int i = 0; i < operands; i++) {
                 int64_t r = in[2 + i];
                 *to[i] = c.constant[r] >= 0 ? -1 - c.constant[r] : c.reg[r];
-                same_width = same_width && is_wide(ln_map_result_type(instruction(&c, r))) ==
-                                               is_wide(ln_map_result_type(in));
+                same_width =
+                    same_width && is_wide(ln_map_result_type(instruction(&c, r))) == is_wide(ln_map_result_type(in));
             }
-            if (in[0] == LN_MAP_CAST)
-                s->from = (uint8_t)ln_map_result_type(instruction(&c, in[2]));
+            if (in[0] == LN_MAP_CAST) s->from = (uint8_t)ln_map_result_type(instruction(&c, in[2]));
             if (in[0] == LN_MAP_FIXED_MULTIPLY || in[0] == LN_MAP_FIXED_MULTIPLY_SINGLE) {
                 s->multiplier = (int32_t)source->map->integers.v[in[3]];
                 s->shift = (int32_t)source->map->integers.v[in[4]];
             }
             /* A result may take the place of an operand that ends here, lane for lane. */
-            if (same_width)
-                free_operands(&c, exclusive, k, in);
+            if (same_width) free_operands(&c, exclusive, k, in);
             c.reg[k] = s->y = exclusive[k] ? c.n_slots++ : take_slot(&c);
-            if (!same_width)
-                free_operands(&c, exclusive, k, in);
-            if (c.last[k] < 0 && !exclusive[k])
-                c.slot_free[c.n_free++] = c.reg[k]; /* never read */
+            if (!same_width) free_operands(&c, exclusive, k, in);
+            if (c.last[k] < 0 && !exclusive[k]) c.slot_free[c.n_free++] = c.reg[k]; /* never read */
             if (scale_register >= 0) {
-                steps[n_steps++] = (ln_map_step){.code = LN_MAP_LOAD, .type = LINNET_F32, .y = scale_register,
-                                                 .view = n_views - 1};
-                steps[n_steps++] = (ln_map_step){.code = LN_MAP_MUL, .type = LINNET_F32, .y = s->y, .a = s->y,
-                                                 .b = scale_register, .view = s->view};
+                steps[n_steps++] =
+                    (ln_map_step){.code = LN_MAP_LOAD, .type = LINNET_F32, .y = scale_register, .view = n_views - 1};
+                steps[n_steps++] = (ln_map_step){
+                    .code = LN_MAP_MUL, .type = LINNET_F32, .y = s->y, .a = s->y, .b = scale_register, .view = s->view};
                 c.slot_free[c.n_free++] = scale_register;
             }
             for (int64_t store = k + 1; store < c.n; store++) /* the step that may write to the output itself */
-                if (direct_store[store] && instruction(&c, store)[2] == k)
-                    s->direct = LN_MAP_DIRECT_STORE;
+                if (direct_store[store] && instruction(&c, store)[2] == k) s->direct = LN_MAP_DIRECT_STORE;
         }
     }
     /* Direct stores: the computing step needs the view of its store. */
     for (int i = 0; i < n_steps; i++) {
-        if (steps[i].code != LN_MAP_STORE || steps[i].direct != LN_MAP_DIRECT_STORE)
-            continue;
+        if (steps[i].code != LN_MAP_STORE || steps[i].direct != LN_MAP_DIRECT_STORE) continue;
         for (int j = 0; j < i; j++)
             if (steps[j].direct == LN_MAP_DIRECT_STORE && steps[j].code != LN_MAP_STORE && steps[j].y == steps[i].a)
                 steps[j].view = steps[i].view;
@@ -365,8 +344,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
     for (int i = 0; i < n_steps; i++) {
         int32_t *to[3] = {&steps[i].a, &steps[i].b, &steps[i].c};
         for (int j = 0; j < 3; j++)
-            if (*to[j] < 0)
-                *to[j] = c.n_slots + (-1 - *to[j]);
+            if (*to[j] < 0) *to[j] = c.n_slots + (-1 - *to[j]);
     }
     /* The strip: as long as the registers stay within the budget. */
     int width = wide ? 8 : 4, strip = 512;
@@ -377,12 +355,10 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
     p->register_bytes = (uint32_t)(strip * width);
     p->scratch_bytes = (uint32_t)(fixed + (size_t)c.n_slots * p->register_bytes);
     char *constants = ln_call_state(call, (size_t)n_constants * p->register_bytes + 1);
-    if (!constants)
-        return LINNET_OUT_OF_MEMORY;
+    if (!constants) return LINNET_OUT_OF_MEMORY;
     for (int64_t k = 0; k < c.n; k++) {
         char value[8];
-        if (c.constant[k] < 0)
-            continue;
+        if (c.constant[k] < 0) continue;
         constant_value(&c, k, value);
         size_t size = ln_dtype_size((int)instruction(&c, k)[1]);
         for (int i = 0; i < strip; i++)

@@ -63,25 +63,20 @@ static ln_tensor laid_along(const ln_tensor *t, const ln_tensor *x, int axis) {
 
 static bool one_zero(const ln_call *call, int32_t *zero) {
     *zero = 0;
-    if (!ln_given(call->inputs, call->n_inputs, 2))
-        return true;
+    if (!ln_given(call->inputs, call->n_inputs, 2)) return true;
     const ln_tensor *z = &call->inputs[2];
     int64_t n = ln_count(z);
-    if (!z->data || n < 1)
-        return false;
+    if (!z->data || n < 1) return false;
     *zero = (int32_t)ln_load_i64(z->data, z->dtype, 0);
     for (int64_t i = 1; i < n; i++)
-        if (ln_load_i64(z->data, z->dtype, i) != *zero)
-            return false;
+        if (ln_load_i64(z->data, z->dtype, i) != *zero) return false;
     return true;
 }
 
 bool ln_convert_supports(const ln_call *call) {
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    if (call->epilogue)
-        return false;
-    if (call->op->id == LN_OP_CAST)
-        return !(x->dtype == LINNET_U64 && ln_dtype_is_float(y->dtype));
+    if (call->epilogue) return false;
+    if (call->op->id == LN_OP_CAST) return !(x->dtype == LINNET_U64 && ln_dtype_is_float(y->dtype));
     bool storing = call->op->id == LN_OP_QUANTIZE;
     const ln_tensor *stored = storing ? y : x;
     if (ln_dtype_size(stored->dtype) > 2 || ln_dtype_is_float(stored->dtype) || (storing && x->dtype == LINNET_F64))
@@ -90,7 +85,8 @@ bool ln_convert_supports(const ln_call *call) {
         int64_t block = storing ? ((const ln_quantize_attributes *)call->attributes)->block
                                 : ((const ln_dequantize_attributes *)call->attributes)->block;
         const ln_tensor *s = &call->inputs[1];
-        return block == 0 && s->dtype != LINNET_F64 && (ln_count(s) == 1 || (s->rank == 1 && ln_axis(axis_of(call), x->rank) >= 0));
+        return block == 0 && s->dtype != LINNET_F64 &&
+               (ln_count(s) == 1 || (s->rank == 1 && ln_axis(axis_of(call), x->rank) >= 0));
     }
     return stored->quant && stored->quant->count > 0 && stored->quant->scheme == LN_QUANT_TENSOR;
 }
@@ -133,7 +129,10 @@ static void build_quantize(builder *m, const ln_call *call) {
     v = emit(m, LN_MAP_DIV, LINNET_F32, v, s, 0); /* a true division, unlike store_quantized in a map */
     if (plain) {
         m->scale = 1.0f;
-        m->quant = (ln_quant){.scheme = LN_QUANT_TENSOR, .count = 1, .scale = &m->scale, .zero = &m->zero,
+        m->quant = (ln_quant){.scheme = LN_QUANT_TENSOR,
+                              .count = 1,
+                              .scale = &m->scale,
+                              .zero = &m->zero,
                               .bits = y->quant ? y->quant->bits : 0};
         m->output.quant = &m->quant;
         emit(m, LN_MAP_STORE_QUANTIZED, LINNET_F32, v, 0, 0);
@@ -157,14 +156,12 @@ static void build_quantize(builder *m, const ln_call *call) {
 linnet_status ln_convert_configure(ln_call *call) {
     builder *m = ln_call_state(call, sizeof *m);
     ln_map_program *p;
-    if (!m)
-        return LINNET_OUT_OF_MEMORY;
+    if (!m) return LINNET_OUT_OF_MEMORY;
     int axis = call->op->id == LN_OP_CAST ? 0 : ln_axis(axis_of(call), call->inputs[0].rank);
     m->output = call->outputs[0];
     m->inputs[0] = call->inputs[0];
     for (int i = 1; i < call->n_inputs && i < 3; i++)
-        if (call->inputs[i].dtype != LINNET_NONE)
-            m->inputs[i] = laid_along(&call->inputs[i], &call->inputs[0], axis);
+        if (call->inputs[i].dtype != LINNET_NONE) m->inputs[i] = laid_along(&call->inputs[i], &call->inputs[0], axis);
     if (call->op->id == LN_OP_CAST) {
         int type = register_of(call->inputs[0].dtype);
         emit(m, LN_MAP_STORE, type, emit(m, LN_MAP_LOAD, type, 0, 0, 0), 0, 0);
@@ -175,11 +172,15 @@ linnet_status ln_convert_configure(ln_call *call) {
     }
     m->attributes.program = (ln_ints){m->program, (int64_t)m->n * LN_MAP_WORDS};
     m->attributes.floats = (ln_floats){m->floats, 2};
-    ln_map_source source = {.map = &m->attributes, .inputs = m->inputs, .n_inputs = call->n_inputs, .outputs = &m->output,
-                            .n_outputs = 1, .tile_input = -1, .most_bytes = 24576};
+    ln_map_source source = {.map = &m->attributes,
+                            .inputs = m->inputs,
+                            .n_inputs = call->n_inputs,
+                            .outputs = &m->output,
+                            .n_outputs = 1,
+                            .tile_input = -1,
+                            .most_bytes = 24576};
     linnet_status status = ln_map_compile(&source, call, &p);
-    if (status)
-        return status;
+    if (status) return status;
     call->state = p;
     call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
     call->work[0] = ln_ceil_div(p->count, p->strip);

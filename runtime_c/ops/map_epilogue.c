@@ -18,7 +18,7 @@ enum kind { SCALAR, COLUMN, MATRIX, TILE, FIXED, UNFIT };
 typedef struct prepared {
     ln_map_program *program;
     const ln_map_isa *isa;
-    int64_t columns;          /* of the whole result */
+    int64_t columns; /* of the whole result */
     uint8_t kinds[MOST_VIEWS];
     int16_t inputs[MOST_VIEWS]; /* index into b->inputs; -1: output, -2: fixed data */
 } prepared;
@@ -29,10 +29,8 @@ static int column_axis(const ln_tensor *inner) {
 }
 
 static int kind_of(const ln_tensor *t, const ln_tensor *inner) {
-    if (ln_count(t) == 1)
-        return SCALAR;
-    if (t->rank > inner->rank)
-        return UNFIT;
+    if (ln_count(t) == 1) return SCALAR;
+    if (t->rank > inner->rank) return UNFIT;
     int shift = inner->rank - t->rank, axis = column_axis(inner) - shift;
     bool column = axis >= 0 && t->strides[axis] == 1, matrix = t->rank == inner->rank;
     for (int d = 0; d < t->rank; d++) {
@@ -49,30 +47,26 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
     if (n > MOST_INSTRUCTIONS || map->dtypes.n != 1 || inner->rank < 1 || n_inputs > LN_MAX_OPERANDS ||
         inner->dtype != LINNET_F32)
         return false;
-    if (kind_of(output, inner) != MATRIX && !(ln_count(output) == 1 && ln_count(inner) == 1))
-        return false;
+    if (kind_of(output, inner) != MATRIX && !(ln_count(output) == 1 && ln_count(inner) == 1)) return false;
     /* The matrix must have no gaps: row r begins at r * columns. */
     int64_t columns = inner->dims[column_axis(inner)];
-    if ((columns != 1 && inner->strides[column_axis(inner)] != 1) || !(ln_is_dense(inner) || ln_is_channels_last(inner)))
+    if ((columns != 1 && inner->strides[column_axis(inner)] != 1) ||
+        !(ln_is_dense(inner) || ln_is_channels_last(inner)))
         return false;
     for (int i = 0; i < n_inputs; i++) {
-        if (i == tile_input || inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i))
-            continue;
-        if (kind_of(&inputs[i], inner) == UNFIT)
-            return false;
+        if (i == tile_input || inputs[i].dtype == LINNET_NONE || !ln_map_broadcasts(map, i)) continue;
+        if (kind_of(&inputs[i], inner) == UNFIT) return false;
     }
     for (int64_t k = 0; k < n; k++) {
         const int64_t *in = map->program.v + k * LN_MAP_WORDS;
         switch (in[0]) {
         case LN_MAP_IOTA: return false;
         case LN_MAP_LOAD_DEQUANTIZED:
-            if (in[2] == tile_input)
-                return false;
+            if (in[2] == tile_input) return false;
             views++;
             break;
         case LN_MAP_TABLE:
-            if (in[3] == tile_input)
-                return false;
+            if (in[3] == tile_input) return false;
             views++;
             break;
         case LN_MAP_LOAD: views++; break;
@@ -84,8 +78,14 @@ bool ln_epilogue_fits(const ln_map_attributes *map, const ln_tensor *inputs, int
         default: break;
         }
     }
-    ln_map_source source = {.map = map, .inputs = inputs, .n_inputs = n_inputs, .outputs = output, .n_outputs = 1,
-                            .tile_input = tile_input, .column_axis = column_axis(inner), .most_bytes = STACK_BYTES};
+    ln_map_source source = {.map = map,
+                            .inputs = inputs,
+                            .n_inputs = n_inputs,
+                            .outputs = output,
+                            .n_outputs = 1,
+                            .tile_input = tile_input,
+                            .column_axis = column_axis(inner),
+                            .most_bytes = STACK_BYTES};
     return views <= MOST_VIEWS && stores == 1 && ln_map_compilable(&source);
 }
 
@@ -98,15 +98,12 @@ static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor 
     e->clamp_only = false;
     for (int64_t k = 0; k < n; k++) {
         const int64_t *in = program + k * LN_MAP_WORDS;
-        if (in[1] != LINNET_F32)
-            return;
-        if (in[0] == LN_MAP_CONST)
-            continue;
+        if (in[1] != LINNET_F32) return;
+        if (in[0] == LN_MAP_CONST) continue;
         if (in[0] == LN_MAP_LOAD) {
             if (in[2] != e->tile_input) {
                 const ln_tensor *t = &inputs[in[2]];
-                if (!t->data || ln_count(t) != 1)
-                    return;
+                if (!t->data || ln_count(t) != 1) return;
             } else if (value >= 0) {
                 return;
             } else {
@@ -118,8 +115,7 @@ static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor 
             e->clamp_only = in[2] == value && k == n - 1 && output->dtype == LINNET_F32;
             return;
         }
-        if ((in[0] != LN_MAP_MIN && in[0] != LN_MAP_MAX) || in[2] != value)
-            return;
+        if ((in[0] != LN_MAP_MIN && in[0] != LN_MAP_MAX) || in[2] != value) return;
         const int64_t *bound = program + in[3] * LN_MAP_WORDS;
         float c = 0.0f;
         if (bound[0] == LN_MAP_CONST)
@@ -128,8 +124,7 @@ static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor 
             c = (float)ln_load_f64(inputs[bound[2]].data, inputs[bound[2]].dtype, 0);
         else
             return;
-        if (!(c == c))
-            return;
+        if (!(c == c)) return;
         if (in[0] == LN_MAP_MAX) {
             e->low = c > e->low ? c : e->low;
             e->high = c > e->high ? c : e->high;
@@ -144,18 +139,21 @@ static void find_clamp(ln_epilogue *e, const ln_tensor *inputs, const ln_tensor 
 linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
     ln_tensor *inputs = ln_call_state(call, (size_t)ln_max(1, e->n_inputs) * sizeof *inputs);
     prepared *q = ln_call_state(call, sizeof *q);
-    if (!inputs || !q)
-        return LINNET_OUT_OF_MEMORY;
+    if (!inputs || !q) return LINNET_OUT_OF_MEMORY;
     for (int i = 0; i < e->n_inputs; i++)
         inputs[i] = i == e->tile_input ? *call->inner : call->inputs[call->n_inputs + e->operand[i]];
     inputs[e->tile_input].dtype = LINNET_F32;
     inputs[e->tile_input].data = NULL;
-    ln_map_source source = {.map = e->map, .inputs = inputs, .n_inputs = e->n_inputs, .outputs = call->outputs,
-                            .n_outputs = 1, .tile_input = e->tile_input, .column_axis = column_axis(call->inner),
+    ln_map_source source = {.map = e->map,
+                            .inputs = inputs,
+                            .n_inputs = e->n_inputs,
+                            .outputs = call->outputs,
+                            .n_outputs = 1,
+                            .tile_input = e->tile_input,
+                            .column_axis = column_axis(call->inner),
                             .most_bytes = STACK_BYTES};
     linnet_status status = ln_map_compile(&source, call, &q->program);
-    if (status)
-        return status;
+    if (status) return status;
     find_clamp(e, inputs, &call->outputs[0]);
     q->isa = ln_map_isa_for(call->isa);
     q->columns = call->inner->dims[column_axis(call->inner)];
@@ -204,8 +202,7 @@ static void store_plain(const ln_call *call, void *output, int64_t row, int64_t 
 void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, int64_t rows, int64_t column,
                        int64_t columns, const float *tile, int64_t tile_stride) {
     const ln_epilogue *e = call->epilogue;
-    if (rows <= 0 || columns <= 0)
-        return;
+    if (rows <= 0 || columns <= 0) return;
     if (!e) {
         store_plain(call, b->outputs[0], row, rows, column, columns, tile, tile_stride);
         return;
@@ -270,8 +267,7 @@ void ln_epilogue_apply(const ln_call *call, const ln_buffers *b, int64_t row, in
         return;
     }
     for (int64_t r = 0; r < rows; r++) {
-        for (int v = 0; v < p->n_views; v++)
-            row_bases[v] = bases[v] + r * row_bytes[v];
+        for (int v = 0; v < p->n_views; v++) row_bases[v] = bases[v] + r * row_bytes[v];
         for (int64_t start = 0; start < columns; start += p->strip)
             q->isa->strip(p, views, row_bases, start, (int)ln_min(p->strip, columns - start), registers);
     }

@@ -18,15 +18,11 @@ const ln_map_isa *ln_map_isa_for(int isa) {
 #if defined(LN_SIMD_SCALAR)
     (void)isa;
 #elif defined(__x86_64__) || defined(_M_X64)
-    if (isa >= LN_ISA_AVX512)
-        return &ln_map_isa__avx512;
-    if (isa >= LN_ISA_AVX2)
-        return &ln_map_isa__avx2;
-    if (isa >= LN_ISA_SSE2)
-        return &ln_map_isa__sse2;
+    if (isa >= LN_ISA_AVX512) return &ln_map_isa__avx512;
+    if (isa >= LN_ISA_AVX2) return &ln_map_isa__avx2;
+    if (isa >= LN_ISA_SSE2) return &ln_map_isa__sse2;
 #elif defined(__aarch64__)
-    if (isa >= LN_ISA_NEON)
-        return &ln_map_isa__neon;
+    if (isa >= LN_ISA_NEON) return &ln_map_isa__neon;
 #else
     (void)isa;
 #endif
@@ -36,16 +32,19 @@ const ln_map_isa *ln_map_isa_for(int isa) {
 char **ln_map_registers(const ln_map_program *p, void *scratch) {
     char **registers = scratch;
     uintptr_t slots = ((uintptr_t)(registers + p->n_registers) + 63) & ~(uintptr_t)63;
-    for (int i = 0; i < p->n_slots; i++)
-        registers[i] = (char *)slots + (size_t)i * p->register_bytes;
+    for (int i = 0; i < p->n_slots; i++) registers[i] = (char *)slots + (size_t)i * p->register_bytes;
     for (int i = p->n_slots; i < p->n_registers; i++)
         registers[i] = (char *)(uintptr_t)(p->constants + (size_t)(i - p->n_slots) * p->register_bytes);
     return registers;
 }
 
 static ln_map_source source_of(const ln_call *call) {
-    return (ln_map_source){.map = call->attributes, .inputs = call->inputs, .n_inputs = call->n_inputs,
-                           .outputs = call->outputs, .n_outputs = call->n_outputs, .tile_input = -1,
+    return (ln_map_source){.map = call->attributes,
+                           .inputs = call->inputs,
+                           .n_inputs = call->n_inputs,
+                           .outputs = call->outputs,
+                           .n_outputs = call->n_outputs,
+                           .tile_input = -1,
                            .most_bytes = 24576};
 }
 
@@ -58,8 +57,7 @@ linnet_status ln_map_configure(ln_call *call, int isa) {
     ln_map_source source = source_of(call);
     ln_map_program *p;
     linnet_status status = ln_map_compile(&source, call, &p);
-    if (status || (status = ln_map_tabulate(p, call, isa)))
-        return status;
+    if (status || (status = ln_map_tabulate(p, call, isa))) return status;
     call->state = p;
     call->scratch_thread = p->scratch_bytes + ln_round_up((size_t)p->n_views * sizeof(char *), 64);
     call->work[0] = ln_ceil_div(p->count, p->strip);
@@ -77,8 +75,7 @@ static int cost(const ln_map_step *s) {
     case LN_MAP_MOD: return 16;
     default: break;
     }
-    if (s->code == LN_MAP_DIV || s->code == LN_MAP_RECIPROCAL || s->code == LN_MAP_SQRT)
-        return 2;
+    if (s->code == LN_MAP_DIV || s->code == LN_MAP_RECIPROCAL || s->code == LN_MAP_SQRT) return 2;
     if (s->code >= LN_MAP_EXP && s->code <= LN_MAP_ATANH)
         return s->code >= LN_MAP_FLOOR && s->code <= LN_MAP_TRUNC ? 1 : 4;
     return s->type == LINNET_F64 || s->type == LINNET_I64 ? 2 : 1;
@@ -93,14 +90,12 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
         switch (s->code) {
         case LN_MAP_LOAD:
         case LN_MAP_LOAD_DEQUANTIZED:
-            if (v->operand < 0 || (input >= 0 && p->views[input].operand != v->operand))
-                return LINNET_OK;
+            if (v->operand < 0 || (input >= 0 && p->views[input].operand != v->operand)) return LINNET_OK;
             input = s->view;
             break;
         case LN_MAP_STORE:
         case LN_MAP_STORE_QUANTIZED:
-            if (output >= 0)
-                return LINNET_OK;
+            if (output >= 0) return LINNET_OK;
             output = s->view;
             break;
         case LN_MAP_IOTA:
@@ -110,8 +105,7 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
     }
     /* A look-up takes about a cycle per element, and wider vectors do more steps in that time. */
     int worth = isa <= 1 ? 3 : isa == 2 ? 5 : 6;
-    if (input < 0 || output < 0 || total < worth || p->count < 512)
-        return LINNET_OK;
+    if (input < 0 || output < 0 || total < worth || p->count < 512) return LINNET_OK;
     const ln_map_view *x = &p->views[input], *y = &p->views[output];
     if (ln_dtype_size(x->dtype) != 1 || ln_dtype_size(y->dtype) != 1 || x->dtype == LINNET_BOOL || x->rank != 1 ||
         y->rank != 1 || x->strides[0] != 1 || y->strides[0] != 1)
@@ -119,12 +113,9 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa) {
     uint8_t *table = ln_call_state(call, 512);
     char *scratch = ln_call_state(call, p->scratch_bytes + 64);
     char **bases = ln_call_state(call, (size_t)p->n_views * sizeof *bases);
-    if (!table || !scratch || !bases)
-        return LINNET_OUT_OF_MEMORY;
-    for (int i = 0; i < 256; i++)
-        table[256 + i] = (uint8_t)i;
-    for (int v = 0; v < p->n_views; v++)
-        bases[v] = (char *)(v == output ? table : table + 256);
+    if (!table || !scratch || !bases) return LINNET_OUT_OF_MEMORY;
+    for (int i = 0; i < 256; i++) table[256 + i] = (uint8_t)i;
+    for (int v = 0; v < p->n_views; v++) bases[v] = (char *)(v == output ? table : table + 256);
     char **registers = ln_map_registers(p, (void *)(((uintptr_t)scratch + 63) & ~(uintptr_t)63));
     for (int start = 0; start < 256; start += p->strip)
         ln_map_isa_for(isa)->strip(p, p->views, bases, start, (int)ln_min(p->strip, 256 - start), registers);
@@ -141,8 +132,7 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
     if (p->table) {
         const uint8_t *x = b->inputs[p->views[p->table_view[0]].operand], *table = p->table;
         uint8_t *y = b->outputs[0];
-        for (int64_t i = first; i < last; i++)
-            y[i] = table[x[i]];
+        for (int64_t i = first; i < last; i++) y[i] = table[x[i]];
         return LINNET_OK;
     }
     /* Bases of the views stand behind the registers' pointers; few programs have many. */
@@ -154,7 +144,7 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
     }
     for (int v = 0; v < p->n_views; v++) {
         const ln_map_view *view = &p->views[v];
-        bases[v] = view->operand < 0              ? (char *)(uintptr_t)view->data
+        bases[v] = view->operand < 0             ? (char *)(uintptr_t)view->data
                    : view->operand < p->n_inputs ? (char *)(uintptr_t)b->inputs[view->operand]
                                                  : b->outputs[view->operand - p->n_inputs];
     }

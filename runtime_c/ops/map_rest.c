@@ -1,27 +1,25 @@
-/* map_rest.c - the parts of the strip interpreter that need no SIMD of their own: f64 and i64 registers, odd dtypes, rare
- * functions. The per-ISA files (simd/map.inc.c) come here for what they do not have. */
+/* map_rest.c - the parts of the strip interpreter that need no SIMD of their own: f64 and i64 registers, odd dtypes,
+ * rare functions. The per-ISA files (simd/map.inc.c) come here for what they do not have. */
 #include "ops/convert.h"
 #include "simd/map_program.h"
 #include "simd/math.h"
 
 void ln_map_load_any(int dtype, int type, const void *data, int64_t offset, int64_t stride, int n, void *y) {
-    for (int i = 0; i < n; i++)
-        ln_convert_element(y, type, i, data, dtype, offset + i * stride);
+    for (int i = 0; i < n; i++) ln_convert_element(y, type, i, data, dtype, offset + i * stride);
 }
 
 void ln_map_store_any(int dtype, int type, const void *register_, int n, void *data, int64_t offset, int64_t stride) {
-    for (int i = 0; i < n; i++)
-        ln_convert_element(data, dtype, offset + i * stride, register_, type, i);
+    for (int i = 0; i < n; i++) ln_convert_element(data, dtype, offset + i * stride, register_, type, i);
 }
 
-#define LOOP(type_y, pre, expression)                                \
-    {                                                                \
-        type_y *py = y;                                              \
-        for (int i = 0; i < n; i++) {                                \
-            pre;                                                     \
-            py[i] = (type_y)(expression);                            \
-        }                                                            \
-        return;                                                      \
+#define LOOP(type_y, pre, expression)                                                                                  \
+    {                                                                                                                  \
+        type_y *py = y;                                                                                                \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            pre;                                                                                                       \
+            py[i] = (type_y)(expression);                                                                              \
+        }                                                                                                              \
+        return;                                                                                                        \
     }
 #define TYPE_f LINNET_F32
 #define TYPE_d LINNET_F64
@@ -35,16 +33,17 @@ void ln_map_store_any(int dtype, int type, const void *register_, int n, void *d
 #define ROW_i(...)
 #define ROW_d(...) __VA_ARGS__
 #define ROW_l(...) __VA_ARGS__
-#define UNARY(opcode, x, z, expression) \
-    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x: LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i], expression))
-#define BINARY(opcode, x, z, expression)                                                                           \
-    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x                                                                   \
-            : LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i]; CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression))
-#define ALWAYS_UNARY(opcode, x, z, expression) \
+#define UNARY(opcode, x, z, expression)                                                                                \
+    ROW_##x(case LN_MAP_##opcode * 16 +                                                                                \
+            TYPE_##x : LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i], expression))
+#define BINARY(opcode, x, z, expression)                                                                               \
+    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i];           \
+                                                        CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression))
+#define ALWAYS_UNARY(opcode, x, z, expression)                                                                         \
     case LN_MAP_##opcode * 16 + TYPE_##x: LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i], expression)
 #define RARE_UNARY ALWAYS_UNARY
-#define RARE_BINARY(opcode, x, z, expression)      \
-    case LN_MAP_##opcode * 16 + TYPE_##x:          \
+#define RARE_BINARY(opcode, x, z, expression)                                                                          \
+    case LN_MAP_##opcode * 16 + TYPE_##x:                                                                              \
         LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i]; CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression)
 #define TRIG(opcode, full, small) ALWAYS_UNARY(opcode, f, f, full(a))
 
@@ -78,6 +77,5 @@ void ln_map_rest(const ln_map_step *step, int n, const void *pa, const void *pb,
         LOOP(int32_t, , ln_map_fixed_multiply_single(((const int32_t *)pa)[i], step->multiplier, step->shift))
     default: break;
     }
-    if (step->code == LN_MAP_CAST)
-        cast(step, n, pa, y);
+    if (step->code == LN_MAP_CAST) cast(step, n, pa, y);
 }

@@ -17,8 +17,7 @@ linnet_status ln_infer_nonzero(const ln_infer *infer) {
 static bool supports(const ln_call *call) { return call->epilogue == NULL && call->inputs[0].rank >= 0; }
 
 static bool is_zero(const void *data, int dtype, int64_t at) {
-    if (ln_dtype_is_float(dtype))
-        return ln_load_f64(data, dtype, at) == 0.0; /* NaN is not zero */
+    if (ln_dtype_is_float(dtype)) return ln_load_f64(data, dtype, at) == 0.0; /* NaN is not zero */
     return ln_load_wrapped(data, dtype, at) == 0;
 }
 
@@ -31,14 +30,11 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     int rank = x->rank > 0 ? x->rank : 1;
     int64_t count = ln_count(x), n = 0, at = 0;
     int64_t *y = b->outputs[0];
-    for (int64_t i = 0; i < count; i++)
-        n += !is_zero(b->inputs[0], x->dtype, ln_offset_of(x, i));
+    for (int64_t i = 0; i < count; i++) n += !is_zero(b->inputs[0], x->dtype, ln_offset_of(x, i));
     for (int64_t i = 0; i < count; i++) {
-        if (is_zero(b->inputs[0], x->dtype, ln_offset_of(x, i)))
-            continue;
+        if (is_zero(b->inputs[0], x->dtype, ln_offset_of(x, i))) continue;
         int64_t rest = i;
-        if (x->rank == 0)
-            y[at] = 0;
+        if (x->rank == 0) y[at] = 0;
         for (int d = x->rank - 1; d >= 0; d--) {
             y[d * n + at] = rest % x->dims[d];
             rest /= x->dims[d];

@@ -6,9 +6,7 @@
 #include "core/kernel.h"
 #include "ops/index.h"
 
-static inline bool ln_given(const ln_tensor *tensors, int n, int i) {
-    return i < n && tensors[i].dtype != LINNET_NONE;
-}
+static inline bool ln_given(const ln_tensor *tensors, int n, int i) { return i < n && tensors[i].dtype != LINNET_NONE; }
 
 /* Shape check: `carrier` is the quantized tensor (its quant is used when there is no scale operand). */
 static inline linnet_status ln_check_quant_operands(const ln_infer *infer, int64_t axis, int64_t block,
@@ -36,8 +34,7 @@ static inline linnet_status ln_check_quant_operands(const ln_infer *infer, int64
             return ln_got(infer->error, "%s", ln_shape_text(zero->dims, zero->rank, of_zero, sizeof of_zero));
         }
     }
-    if (scale->rank < 0 || x->rank < 0 || size < 0 || (size == 1 && block == 0))
-        return LINNET_OK;
+    if (scale->rank < 0 || x->rank < 0 || size < 0 || (size == 1 && block == 0)) return LINNET_OK;
     int d = ln_axis(axis, x->rank);
     if (d < 0) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "the quantization axis is outside the tensor");
@@ -55,17 +52,18 @@ static inline linnet_status ln_check_quant_operands(const ln_infer *infer, int64
     } else {
         fits = scale->rank == 1 && (wanted < 0 || size == wanted);
     }
-    if (fits)
-        return LINNET_OK;
+    if (fits) return LINNET_OK;
     char text[64];
     ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "the scale does not fit the quantized tensor");
-    ln_expected(infer->error, block > 0 ? "the tensor's shape with axis %d divided by the block" : "one value, or one per slice of axis %d", d);
+    ln_expected(infer->error,
+                block > 0 ? "the tensor's shape with axis %d divided by the block"
+                          : "one value, or one per slice of axis %d",
+                d);
     return ln_got(infer->error, "%s", ln_shape_text(scale->dims, scale->rank, text, sizeof text));
 }
 
 static inline bool ln_has_quant_operands(const ln_call *call, const ln_tensor *carrier) {
-    if (ln_given(call->inputs, call->n_inputs, 1))
-        return true;
+    if (ln_given(call->inputs, call->n_inputs, 1)) return true;
     return carrier->quant && carrier->quant->scheme != LN_QUANT_NONE && carrier->quant->count > 0;
 }
 
@@ -108,8 +106,7 @@ static inline void ln_quant_at(const ln_call *call, const ln_buffers *b, const l
             at = at * (i == d ? ln_ceil_div(x->dims[i], q->block) : x->dims[i]) +
                  (i == d ? coordinates[i] / q->block : coordinates[i]);
     }
-    if (at >= q->count)
-        at = q->count - 1;
+    if (at >= q->count) at = q->count - 1;
     *scale = q->scale[at];
     *zero = q->zero ? q->zero[at] : 0;
 }

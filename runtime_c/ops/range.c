@@ -14,10 +14,8 @@ static int64_t length(const ln_tensor *x) {
         return n >= 0.0 && n < 4611686018427387904.0 ? (int64_t)n : n < 0.0 ? 0 : -1;
     }
     int64_t start = ln_known_int(&x[0], 0), limit = ln_known_int(&x[1], 0), delta = ln_known_int(&x[2], 0);
-    if (delta == 0)
-        return -1;
-    if (delta > 0 ? limit <= start : limit >= start)
-        return 0;
+    if (delta == 0) return -1;
+    if (delta > 0 ? limit <= start : limit >= start) return 0;
     /* In unsigned arithmetic, where the distance of any two i64 fits. */
     uint64_t distance = delta > 0 ? (uint64_t)limit - (uint64_t)start : (uint64_t)start - (uint64_t)limit;
     uint64_t step = delta > 0 ? (uint64_t)delta : 0 - (uint64_t)delta;

@@ -22,8 +22,7 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
         ln_expected(infer->error, "%s", linnet_dtype_name(x->dtype));
         return ln_got(infer->error, "%s", linnet_dtype_name(u->dtype));
     }
-    if (x->rank < 0 || index->rank < 0 || u->rank < 0)
-        return LINNET_OK;
+    if (x->rank < 0 || index->rank < 0 || u->rank < 0) return LINNET_OK;
     bool fits;
     if (a->kind == LN_SCATTER_KIND_ELEMENTS) {
         if (ln_axis(a->axis, x->rank) < 0) {
@@ -39,16 +38,14 @@ linnet_status ln_infer_scatter(const ln_infer *infer) {
         }
     } else {
         int64_t depth = index->rank > 0 ? index->dims[index->rank - 1] : 0;
-        if (depth < 0)
-            return LINNET_OK;
+        if (depth < 0) return LINNET_OK;
         fits = depth >= 1 && depth <= x->rank && u->rank == index->rank - 1 + x->rank - depth;
         for (int d = 0; fits && d < u->rank; d++) {
             int64_t wanted = d < index->rank - 1 ? index->dims[d] : x->dims[depth + d - (index->rank - 1)];
             fits = wanted < 0 || u->dims[d] < 0 || wanted == u->dims[d];
         }
     }
-    if (fits)
-        return LINNET_OK;
+    if (fits) return LINNET_OK;
     char t1[40], t2[40], t3[40];
     ln_fail(infer->error, LINNET_SHAPE_MISMATCH, "scatter: tensor, indices and updates do not fit together");
     ln_expected(infer->error, a->kind == LN_SCATTER_KIND_ELEMENTS
@@ -114,8 +111,7 @@ static linnet_status scatter_elements(const ln_call *call, const ln_buffers *b) 
             to += d == axis ? 0 : c * y->strides[d];
         }
         int64_t k = ln_load_i64(b->inputs[1], index->dtype, at);
-        if (k < -n || k >= n)
-            return ln_index_error(b, "scatter index", k, -n, n - 1);
+        if (k < -n || k >= n) return ln_index_error(b, "scatter index", k, -n, n - 1);
         write_one(call, b, to + (k < 0 ? k + n : k) * y->strides[axis], from);
     }
     return LINNET_OK;
@@ -138,8 +134,7 @@ static linnet_status scatter_nd(const ln_call *call, const ln_buffers *b) {
         }
         for (int64_t d = 0; d < index->dims[last]; d++) {
             int64_t k = ln_load_i64(b->inputs[1], index->dtype, at + d * index->strides[last]), n = y->dims[d];
-            if (k < -n || k >= n)
-                return ln_index_error(b, "scatter index", k, -n, n - 1);
+            if (k < -n || k >= n) return ln_index_error(b, "scatter index", k, -n, n - 1);
             to += (k < 0 ? k + n : k) * y->strides[d];
         }
         write_one(call, b, to, from);

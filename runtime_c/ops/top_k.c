@@ -7,13 +7,10 @@
 linnet_status ln_infer_top_k(const ln_infer *infer) {
     const ln_top_k_attributes *a = infer->attributes;
     const ln_tensor *x = &infer->inputs[0], *k = &infer->inputs[1];
-    for (int i = 0; i < infer->n_outputs; i++)
-        ln_same_shape(x, &infer->outputs[i]);
+    for (int i = 0; i < infer->n_outputs; i++) ln_same_shape(x, &infer->outputs[i]);
     infer->outputs[0].dtype = x->dtype;
-    if (infer->n_outputs > 1)
-        infer->outputs[1].dtype = LINNET_I64;
-    if (x->rank < 0)
-        return LINNET_OK;
+    if (infer->n_outputs > 1) infer->outputs[1].dtype = LINNET_I64;
+    if (x->rank < 0) return LINNET_OK;
     int axis = ln_axis(a->axis, x->rank);
     if (axis < 0) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "top_k along an axis that the tensor does not have");
@@ -34,8 +31,7 @@ linnet_status ln_infer_top_k(const ln_infer *infer) {
             return ln_got(infer->error, "%lld", (long long)n);
         }
     }
-    for (int i = 0; i < infer->n_outputs; i++)
-        infer->outputs[i].dims[axis] = n;
+    for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dims[axis] = n;
     return LINNET_OK;
 }
 
@@ -61,8 +57,7 @@ static bool before(const row *r, int64_t i, int64_t j) {
         int64_t u = ln_load_i64(r->data, r->dtype, at_i), v = ln_load_i64(r->data, r->dtype, at_j);
         order = (u > v) - (u < v);
     }
-    if (order != 0)
-        return r->largest ? order > 0 : order < 0;
+    if (order != 0) return r->largest ? order > 0 : order < 0;
     return i < j;
 }
 
@@ -70,12 +65,9 @@ static bool before(const row *r, int64_t i, int64_t j) {
 static void sift_down(const row *r, int64_t *heap, int64_t n, int64_t at) {
     for (;;) {
         int64_t child = 2 * at + 1;
-        if (child >= n)
-            return;
-        if (child + 1 < n && before(r, heap[child], heap[child + 1]))
-            child++;
-        if (!before(r, heap[at], heap[child]))
-            return;
+        if (child >= n) return;
+        if (child + 1 < n && before(r, heap[child], heap[child + 1])) child++;
+        if (!before(r, heap[at], heap[child])) return;
         int64_t t = heap[at];
         heap[at] = heap[child];
         heap[child] = t;
@@ -104,17 +96,14 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     int64_t n = x->dims[axis], k = values->dims[axis];
     int64_t *heap = k > 0 ? (int64_t *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride) : NULL;
     ln_tensor rows_x = *x, rows_values = *values, rows_indices = *values;
-    if (call->n_outputs > 1)
-        rows_indices = call->outputs[1];
+    if (call->n_outputs > 1) rows_indices = call->outputs[1];
     int64_t index_stride = call->n_outputs > 1 ? call->outputs[1].strides[axis] : 0;
     rows_x.dims[axis] = rows_values.dims[axis] = rows_indices.dims[axis] = 1;
     size_t size = ln_dtype_size(x->dtype);
     for (int64_t i = begin; i < end && k > 0; i++) {
         row r = {b->inputs[0], x->dtype, ln_offset_of(&rows_x, i), x->strides[axis], a->largest != 0};
-        for (int64_t j = 0; j < k; j++)
-            heap[j] = j;
-        for (int64_t j = k / 2 - 1; j >= 0; j--)
-            sift_down(&r, heap, k, j);
+        for (int64_t j = 0; j < k; j++) heap[j] = j;
+        for (int64_t j = k / 2 - 1; j >= 0; j--) sift_down(&r, heap, k, j);
         for (int64_t j = k; j < n; j++) {
             if (before(&r, j, heap[0])) {
                 heap[0] = j;
@@ -133,8 +122,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
             if (b->outputs[0])
                 ln_copy_element(b->outputs[0], at + j * values->strides[axis], r.data, r.offset + heap[j] * r.stride,
                                 size);
-            if (call->n_outputs > 1 && b->outputs[1])
-                ((int64_t *)b->outputs[1])[index_at + j * index_stride] = heap[j];
+            if (call->n_outputs > 1 && b->outputs[1]) ((int64_t *)b->outputs[1])[index_at + j * index_stride] = heap[j];
         }
     }
     return LINNET_OK;

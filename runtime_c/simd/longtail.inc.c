@@ -19,10 +19,13 @@
 #endif
 
 #include "simd/depthwise.inc.c"
-#include "simd/pool.inc.c"
 #include "simd/softmax.inc.c"
 #include "simd/recurrent.inc.c"
 
+/* Bound by memory, or rare: AVX-512 gains nothing over AVX2 that would be worth 25 KB of the library. */
+#ifndef LN_SIMD_AVX512
 #include "simd/norm.inc.c"
+#include "simd/pool.inc.c"
 #include "simd/resize.inc.c"
 #include "simd/conv_transpose.inc.c"
+#endif

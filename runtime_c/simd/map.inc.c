@@ -126,9 +126,8 @@ static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char 
             LN_SIMD_NAME(store_small)(dtype, f, n, p, true, s->scale, s->low, s->high, s->zero);
             return;
         }
-        for (; i < n; i++)
-            LN_SIMD_NAME(store_small)
-            (dtype, f + i, 1, p + i * stride * (int64_t)size, true, s->scale, s->low, s->high, s->zero);
+        for (; i < n; i++) LN_SIMD_NAME(store_small)
+        (dtype, f + i, 1, p + i * stride * (int64_t)size, true, s->scale, s->low, s->high, s->zero);
         return;
     }
     if (stride == 1 && dtype == s->type) {
@@ -256,27 +255,25 @@ static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, cons
 #define ROW_d(...)
 #define ROW_l(...)
 #define UNARY(opcode, x, z, expression)                                                                                \
-    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x                                                                       \
-            : {                                                                                                        \
-                const CTYPE_##x *qa = (const CTYPE_##x *)pa;                                                           \
-                CTYPE_##z *qy = (CTYPE_##z *)py;                                                                       \
-                LN_LOOP for (unsigned i = 0; i < m; i++) {                                                             \
-                    CTYPE_##x a = qa[i];                                                                               \
-                    qy[i] = (expression);                                                                              \
-                }                                                                                                      \
-                return;                                                                                                \
-            })
+    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : {                                                                   \
+        const CTYPE_##x *qa = (const CTYPE_##x *)pa;                                                                   \
+        CTYPE_##z *qy = (CTYPE_##z *)py;                                                                               \
+        LN_LOOP for (unsigned i = 0; i < m; i++) {                                                                     \
+            CTYPE_##x a = qa[i];                                                                                       \
+            qy[i] = (expression);                                                                                      \
+        }                                                                                                              \
+        return;                                                                                                        \
+    })
 #define BINARY(opcode, x, z, expression)                                                                               \
-    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x                                                                       \
-            : {                                                                                                        \
-                const CTYPE_##x *qa = (const CTYPE_##x *)pa, *qb = (const CTYPE_##x *)pb;                              \
-                CTYPE_##z *qy = (CTYPE_##z *)py;                                                                       \
-                LN_LOOP for (unsigned i = 0; i < m; i++) {                                                             \
-                    CTYPE_##x a = qa[i], b = qb[i];                                                                    \
-                    qy[i] = (expression);                                                                              \
-                }                                                                                                      \
-                return;                                                                                                \
-            })
+    ROW_##x(case LN_MAP_##opcode * 16 + TYPE_##x : {                                                                   \
+        const CTYPE_##x *qa = (const CTYPE_##x *)pa, *qb = (const CTYPE_##x *)pb;                                      \
+        CTYPE_##z *qy = (CTYPE_##z *)py;                                                                               \
+        LN_LOOP for (unsigned i = 0; i < m; i++) {                                                                     \
+            CTYPE_##x a = qa[i], b = qb[i];                                                                            \
+            qy[i] = (expression);                                                                                      \
+        }                                                                                                              \
+        return;                                                                                                        \
+    })
 #define RARE_UNARY(opcode, x, z, expression)
 #define RARE_BINARY(opcode, x, z, expression)
 /* All lanes by the short range reduction; a strip with a large one goes to map_rest.c. */

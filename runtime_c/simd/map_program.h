@@ -7,10 +7,10 @@
 
 /* How one operand is walked in iteration order: dims outermost first, neighbours merged; rank >= 1. */
 typedef struct ln_map_view {
-    int32_t operand;  /* input number, n_inputs + output number, or -1: `data` (iota: NULL) */
+    int32_t operand; /* input number, n_inputs + output number, or -1: `data` (iota: NULL) */
     uint8_t dtype;
     uint8_t rank;
-    bool iota;        /* the element is its own offset */
+    bool iota; /* the element is its own offset */
     const void *data;
     int64_t dims[LN_MAX_RANK];
     int64_t strides[LN_MAX_RANK];
@@ -19,15 +19,15 @@ typedef struct ln_map_view {
 enum ln_map_direct { LN_MAP_DIRECT_LOAD = 1, LN_MAP_DIRECT_STORE = 2 };
 
 typedef struct ln_map_step {
-    uint8_t code;      /* ln_map_opcode */
-    uint8_t type;      /* of the registers read (of the result for loads and casts) */
-    uint8_t from;      /* cast: type of register a; store: type of the register */
-    uint8_t direct;    /* full strips: the register is the memory itself, and nothing is moved */
-    int32_t y, a, b, c; /* registers */
-    int32_t view;      /* loads, stores, tables */
-    int32_t zero, low, high;     /* quantized loads and stores; low and high have zero taken off */
-    int32_t multiplier, shift;   /* fixed_multiply */
-    float scale;       /* load: scale, store: 1 / scale */
+    uint8_t code;              /* ln_map_opcode */
+    uint8_t type;              /* of the registers read (of the result for loads and casts) */
+    uint8_t from;              /* cast: type of register a; store: type of the register */
+    uint8_t direct;            /* full strips: the register is the memory itself, and nothing is moved */
+    int32_t y, a, b, c;        /* registers */
+    int32_t view;              /* loads, stores, tables */
+    int32_t zero, low, high;   /* quantized loads and stores; low and high have zero taken off */
+    int32_t multiplier, shift; /* fixed_multiply */
+    float scale;               /* load: scale, store: 1 / scale */
 } ln_map_step;
 
 typedef struct ln_map_program {
@@ -47,8 +47,8 @@ typedef struct ln_map_program {
 
 /* One strip: elements [start, start + n) in iteration order, n <= strip. `registers` was set up by ln_map_registers.
  * bases[v] is where view v begins. */
-typedef void (*ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start, int n,
-                             char **registers);
+typedef void (*ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
+                             int n, char **registers);
 
 /* Lays pointers and strips out in scratch (64-byte aligned, p->scratch_bytes). */
 char **ln_map_registers(const ln_map_program *p, void *scratch);
@@ -56,8 +56,8 @@ char **ln_map_registers(const ln_map_program *p, void *scratch);
 typedef struct ln_map_isa {
     ln_map_strip strip;
     /* min(max(x, low), high) of rows x columns floats. */
-    void (*clamp)(const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows, int64_t columns, float low,
-                  float high);
+    void (*clamp)(const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows, int64_t columns,
+                  float low, float high);
 } ln_map_isa;
 const ln_map_isa *ln_map_isa_for(int isa);
 

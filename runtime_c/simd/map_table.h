@@ -1,10 +1,9 @@
 /* map_table.h - what every arithmetic opcode of map does, as one expression per opcode and register type.
  * Every interpreter expands the same rows (map.inc.c, ops/map_rest.c), so they cannot differ. */
 
-/* UNARY(opcode, register type, result type, expression in a), BINARY(... in a and b); types: f f32, d f64, i i32, l i64.
- * TRIG(opcode, full, small): expression of f32 that loops take in two parts.
- * RARE_ rows are only in map_rest.c, once for all ISA levels: loops that have no vector form, and functions that no common
- * network has in its hot path. */
+/* UNARY(opcode, register type, result type, expression in a), BINARY(... in a and b); types: f f32, d f64, i i32, l
+ * i64. TRIG(opcode, full, small): expression of f32 that loops take in two parts. RARE_ rows are only in map_rest.c,
+ * once for all ISA levels: loops that have no vector form, and functions that no common network has in its hot path. */
 BINARY(ADD, f, f, a + b)
 BINARY(ADD, d, d, a + b)
 BINARY(ADD, i, i, (int32_t)((uint32_t)a + (uint32_t)b))
@@ -13,8 +12,8 @@ BINARY(SUB, f, f, a - b)
 BINARY(SUB, d, d, a - b)
 BINARY(SUB, i, i, (int32_t)((uint32_t)a - (uint32_t)b))
 BINARY(SUB, l, l, (int64_t)((uint64_t)a - (uint64_t)b))
-BINARY(MUL, f, f, a * b)
-BINARY(MUL, d, d, a * b)
+BINARY(MUL, f, f, a *b)
+BINARY(MUL, d, d, a *b)
 BINARY(MUL, i, i, (int32_t)((uint32_t)a * (uint32_t)b))
 BINARY(MUL, l, l, (int64_t)((uint64_t)a * (uint64_t)b))
 BINARY(DIV, f, f, a / b)
@@ -43,8 +42,8 @@ RARE_BINARY(FMOD, i, i, ln_fmod_i(a, b))
 BINARY(FMOD, l, l, ln_fmod_l(a, b))
 RARE_BINARY(ATAN2, f, f, ln_atan2_f(a, b))
 BINARY(ATAN2, d, d, atan2(a, b))
-BINARY(AND, i, i, a & b)
-BINARY(AND, l, l, a & b)
+BINARY(AND, i, i, a &b)
+BINARY(AND, l, l, a &b)
 BINARY(OR, i, i, a | b)
 BINARY(OR, l, l, a | b)
 BINARY(XOR, i, i, a ^ b)

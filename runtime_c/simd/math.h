@@ -3,11 +3,11 @@
 #ifndef LN_MATH_H
 #define LN_MATH_H
 
-/* Methods: range reductions and reconstructions are the classical ones (W. J. Cody and W. Waite, Software Manual for the
- * Elementary Functions, 1980; J.-M. Muller, Elementary Functions, 3rd ed. 2016). The polynomials are minimax fits made
- * for this file. exp, tanh, sigmoid and erf, which networks use most, work in f32; the others work in f64 inside, which
- * costs half the speed and leaves little more than the final rounding as error. Large arguments of sin, cos and tan are
- * reduced with the bits of 2/pi (M. Payne and R. Hanek, 1983). Compile with -ffp-contract=off. */
+/* Methods: range reductions and reconstructions are the classical ones (W. J. Cody and W. Waite, Software Manual for
+ * the Elementary Functions, 1980; J.-M. Muller, Elementary Functions, 3rd ed. 2016). The polynomials are minimax fits
+ * made for this file. exp, tanh, sigmoid and erf, which networks use most, work in f32; the others work in f64 inside,
+ * which costs half the speed and leaves little more than the final rounding as error. Large arguments of sin, cos and
+ * tan are reduced with the bits of 2/pi (M. Payne and R. Hanek, 1983). Compile with -ffp-contract=off. */
 
 #include <math.h>
 #include <stdbool.h>
@@ -248,10 +248,8 @@ static inline double ln_reduce_trig_large(float x, uint64_t *quadrant) {
     /* 96 bits of 2/pi from bit e - 1 on (bit 1 is worth 1/2; bits before the first are 0). */
     int skip = e - 2, word = skip >= 0 ? skip / 32 : -1, shift = skip >= 0 ? skip % 32 : skip + 32;
     uint32_t w[4], v[3];
-    for (int i = 0; i < 4; i++)
-        w[i] = word + i < 0 || word + i > 7 ? 0 : two_over_pi[word + i];
-    for (int i = 0; i < 3; i++)
-        v[i] = shift == 0 ? w[i] : w[i] << shift | w[i + 1] >> (32 - shift);
+    for (int i = 0; i < 4; i++) w[i] = word + i < 0 || word + i > 7 ? 0 : two_over_pi[word + i];
+    for (int i = 0; i < 3; i++) v[i] = shift == 0 ? w[i] : w[i] << shift | w[i + 1] >> (32 - shift);
     uint64_t high = (uint64_t)v[0] << 32 | v[1];
     uint64_t product = m * high + ((uint64_t)m * v[2] >> 32); /* top 2 bits: quadrant */
     uint64_t n = (product + ((uint64_t)1 << 61)) >> 62;
@@ -308,22 +306,19 @@ static inline float ln_tan_small(float x) {
 }
 static inline float ln_sin_f(float x) {
     uint64_t q;
-    if (ln_abs_f(x) < LN_TRIG_LIMIT)
-        return ln_sin_small(x);
+    if (ln_abs_f(x) < LN_TRIG_LIMIT) return ln_sin_small(x);
     double r = ln_reduce_trig_large(x, &q);
     return ln_sin_quadrant(r, q);
 }
 static inline float ln_cos_f(float x) {
     uint64_t q;
-    if (ln_abs_f(x) < LN_TRIG_LIMIT)
-        return ln_cos_small(x);
+    if (ln_abs_f(x) < LN_TRIG_LIMIT) return ln_cos_small(x);
     double r = ln_reduce_trig_large(x, &q);
     return ln_sin_quadrant(r, q + 1);
 }
 static inline float ln_tan_f(float x) {
     uint64_t q;
-    if (ln_abs_f(x) < LN_TRIG_LIMIT)
-        return ln_tan_small(x);
+    if (ln_abs_f(x) < LN_TRIG_LIMIT) return ln_tan_small(x);
     double r = ln_reduce_trig_large(x, &q);
     return ln_tan_quadrant(r, q);
 }
@@ -384,7 +379,8 @@ static inline float ln_acos_f(float x) {
     double a = (double)ln_abs_f(x);
     bool big = a > 0.5;
     double y = ln_asin_core(big ? sqrt(0.5 - 0.5 * a) : a);
-    double positive = big ? y + y : 1.5707963267948966 - y, negative = big ? 3.141592653589793 - (y + y) : 1.5707963267948966 + y;
+    double positive = big ? y + y : 1.5707963267948966 - y,
+           negative = big ? 3.141592653589793 - (y + y) : 1.5707963267948966 + y;
     return (float)(x < 0.0f ? negative : positive);
 }
 
@@ -428,20 +424,27 @@ static inline int64_t ln_pow_l(int64_t a, int64_t b) {
         return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;
     uint64_t y = 1, base = (uint64_t)a;
     for (uint64_t n = (uint64_t)b; n != 0; n >>= 1) {
-        if (n & 1)
-            y *= base;
+        if (n & 1) y *= base;
         base *= base;
     }
     return (int64_t)y;
 }
 static inline int32_t ln_pow_i(int32_t a, int32_t b) { return (int32_t)(uint32_t)(uint64_t)ln_pow_l(a, b); }
 
-static inline int32_t ln_shl_i(int32_t a, int32_t b) { return (uint32_t)b > 31u ? 0 : (int32_t)((uint32_t)a << (b & 31)); }
+static inline int32_t ln_shl_i(int32_t a, int32_t b) {
+    return (uint32_t)b > 31u ? 0 : (int32_t)((uint32_t)a << (b & 31));
+}
 static inline int32_t ln_sar_i(int32_t a, int32_t b) { return a >> ((uint32_t)b > 31u ? 31 : b); }
-static inline int32_t ln_shr_i(int32_t a, int32_t b) { return (uint32_t)b > 31u ? 0 : (int32_t)((uint32_t)a >> (b & 31)); }
-static inline int64_t ln_shl_l(int64_t a, int64_t b) { return (uint64_t)b > 63u ? 0 : (int64_t)((uint64_t)a << (b & 63)); }
+static inline int32_t ln_shr_i(int32_t a, int32_t b) {
+    return (uint32_t)b > 31u ? 0 : (int32_t)((uint32_t)a >> (b & 31));
+}
+static inline int64_t ln_shl_l(int64_t a, int64_t b) {
+    return (uint64_t)b > 63u ? 0 : (int64_t)((uint64_t)a << (b & 63));
+}
 static inline int64_t ln_sar_l(int64_t a, int64_t b) { return a >> ((uint64_t)b > 63u ? 63 : b); }
-static inline int64_t ln_shr_l(int64_t a, int64_t b) { return (uint64_t)b > 63u ? 0 : (int64_t)((uint64_t)a >> (b & 63)); }
+static inline int64_t ln_shr_l(int64_t a, int64_t b) {
+    return (uint64_t)b > 63u ? 0 : (int64_t)((uint64_t)a >> (b & 63));
+}
 
 /* ---- casts between registers: float to integer truncates and saturates, NaN gives 0 ---- */
 

@@ -1,5 +1,6 @@
 /* norm.inc.c - layer, RMS, group, instance and batch normalisation of contiguous data in f32.
- * Compiled per ISA by longtail__<isa>.c; no FMA, so that all levels give the same bits. Which calls qualify: norm_plan.c. */
+ * Compiled per ISA by longtail__<isa>.c; no FMA, so that all levels give the same bits. Which calls qualify:
+ * norm_plan.c. */
 #include "ops/norm.h"
 #include "simd/any.inc.c"
 #include "simd/lane_sum.inc.c"

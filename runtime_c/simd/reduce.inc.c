@@ -195,9 +195,8 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
             at[last] += rows - 1;
             offset = LN_SIMD_NAME(reduce_next)(p, p->reduced, at, offset + (rows - 1) * p->reduced_x[last]);
         }
-        for (int half = LN_LANES / 2; half > 0; half /= 2)
-            LN_SIMD_NAME(reduce_rows)
-            (lanes, 0, lanes[half], half, LN_REDUCE_COLUMNS, vectors, how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
+        for (int half = LN_LANES / 2; half > 0; half /= 2) LN_SIMD_NAME(reduce_rows)
+        (lanes, 0, lanes[half], half, LN_REDUCE_COLUMNS, vectors, how < LN_REDUCE_LARGEST ? LN_REDUCE_ADD : how);
         for (int64_t i = 0; i < width; i++) totals[i] = LN_SIMD_NAME(reduce_fold)(totals[i], lanes[0][i], how);
     }
     for (int64_t i = 0; i < width; i++) LN_SIMD_NAME(reduce_finish)(call, p, b, y_at + i * p->inner_y, totals[i]);
@@ -223,12 +222,10 @@ static linnet_status LN_SIMD_NAME(reduce_work)(const ln_call *call, const ln_buf
             x_at += c * p->kept_x[d];
             y_at += c * p->kept_y[d];
         }
-        if (p->columns)
-            LN_SIMD_NAME(reduce_columns)
-            (call, p, b, x_at + first, y_at + first * p->inner_y, ln_min(p->block, p->inner - first), how, start);
-        else
-            LN_SIMD_NAME(reduce_finish)
-            (call, p, b, y_at, LN_SIMD_NAME(reduce_one)(call, p, b->inputs[0], x_at, how, start));
+        if (p->columns) LN_SIMD_NAME(reduce_columns)
+        (call, p, b, x_at + first, y_at + first * p->inner_y, ln_min(p->block, p->inner - first), how, start);
+        else LN_SIMD_NAME(reduce_finish)(call, p, b, y_at,
+                                         LN_SIMD_NAME(reduce_one)(call, p, b->inputs[0], x_at, how, start));
     }
     return LINNET_OK;
 }

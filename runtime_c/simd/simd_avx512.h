@@ -101,9 +101,7 @@ static inline vi vi_load_i8(const int8_t *p) { return _mm512_cvtepi8_epi32(_mm_l
 static inline vi vi_load_u16(const uint16_t *p) {
     return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
 }
-static inline vi vi_load_i16(const int16_t *p) {
-    return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)p));
-}
+static inline vi vi_load_i16(const int16_t *p) { return _mm512_cvtepi16_epi32(_mm256_loadu_si256((const __m256i *)p)); }
 static inline void vi_store_i8(int8_t *p, vi v) { _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(v)); }
 static inline void vi_store_u8(uint8_t *p, vi v) {
     _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(vi_max(v, vi_set1(0))));

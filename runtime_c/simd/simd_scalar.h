@@ -14,10 +14,9 @@ typedef struct vi {
 } vi;
 typedef vi vm; /* -1 or 0 per lane */
 
-#define LN_LANES(type, expression)       \
-    type y;                              \
-    for (int k = 0; k < 4; k++)          \
-        y.x[k] = (expression);           \
+#define LN_LANES(type, expression)                                                                                     \
+    type y;                                                                                                            \
+    for (int k = 0; k < 4; k++) y.x[k] = (expression);                                                                 \
     return y;
 
 static inline vf vf_set1(float s) { LN_LANES(vf, s) }
@@ -77,36 +76,32 @@ static inline int32_t vi_reduce_add(vi a) {
     return (int32_t)((uint32_t)a.x[0] + (uint32_t)a.x[1] + (uint32_t)a.x[2] + (uint32_t)a.x[3]);
 }
 
-static inline int32_t ln_scalar_clamp(int32_t v, int32_t low, int32_t high) { return v < low ? low : v > high ? high : v; }
+static inline int32_t ln_scalar_clamp(int32_t v, int32_t low, int32_t high) {
+    return v < low ? low : v > high ? high : v;
+}
 static inline vi vi_load_u8(const uint8_t *p) { LN_LANES(vi, p[k]) }
 static inline vi vi_load_i8(const int8_t *p) { LN_LANES(vi, p[k]) }
 static inline vi vi_load_u16(const uint16_t *p) { LN_LANES(vi, p[k]) }
 static inline vi vi_load_i16(const int16_t *p) { LN_LANES(vi, p[k]) }
 static inline void vi_store_i8(int8_t *p, vi v) {
-    for (int k = 0; k < 4; k++)
-        p[k] = (int8_t)ln_scalar_clamp(v.x[k], INT8_MIN, INT8_MAX);
+    for (int k = 0; k < 4; k++) p[k] = (int8_t)ln_scalar_clamp(v.x[k], INT8_MIN, INT8_MAX);
 }
 static inline void vi_store_u8(uint8_t *p, vi v) {
-    for (int k = 0; k < 4; k++)
-        p[k] = (uint8_t)ln_scalar_clamp(v.x[k], 0, UINT8_MAX);
+    for (int k = 0; k < 4; k++) p[k] = (uint8_t)ln_scalar_clamp(v.x[k], 0, UINT8_MAX);
 }
 static inline void vi_store_i16(int16_t *p, vi v) {
-    for (int k = 0; k < 4; k++)
-        p[k] = (int16_t)ln_scalar_clamp(v.x[k], INT16_MIN, INT16_MAX);
+    for (int k = 0; k < 4; k++) p[k] = (int16_t)ln_scalar_clamp(v.x[k], INT16_MIN, INT16_MAX);
 }
 static inline void vi_store_u16(uint16_t *p, vi v) {
-    for (int k = 0; k < 4; k++)
-        p[k] = (uint16_t)ln_scalar_clamp(v.x[k], 0, UINT16_MAX);
+    for (int k = 0; k < 4; k++) p[k] = (uint16_t)ln_scalar_clamp(v.x[k], 0, UINT16_MAX);
 }
 static inline vf vf_load_f16(const uint16_t *p) { LN_LANES(vf, ln_f16_to_f32(p[k])) }
 static inline vf vf_load_bf16(const uint16_t *p) { LN_LANES(vf, ln_bf16_to_f32(p[k])) }
 static inline void vf_store_f16(uint16_t *p, vf v) {
-    for (int k = 0; k < 4; k++)
-        p[k] = ln_f32_to_f16(v.x[k]);
+    for (int k = 0; k < 4; k++) p[k] = ln_f32_to_f16(v.x[k]);
 }
 static inline void vf_store_bf16(uint16_t *p, vf v) {
-    for (int k = 0; k < 4; k++)
-        p[k] = ln_f32_to_bf16(v.x[k]);
+    for (int k = 0; k < 4; k++) p[k] = ln_f32_to_bf16(v.x[k]);
 }
 
 #endif

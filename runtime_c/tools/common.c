@@ -13,15 +13,13 @@
 #include <string.h>
 #include <time.h>
 
-static void say(const char *tool, const char *format, va_list arguments)
-{
+static void say(const char *tool, const char *format, va_list arguments) {
     fprintf(stderr, "%s: error: ", tool);
     vfprintf(stderr, format, arguments);
     fputc('\n', stderr);
 }
 
-int tool_fail(const char *tool, const char *format, ...)
-{
+int tool_fail(const char *tool, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     say(tool, format, arguments);
@@ -29,15 +27,13 @@ int tool_fail(const char *tool, const char *format, ...)
     return TOOL_FAILED;
 }
 
-int tool_fail_record(const char *tool, const linnet_error *error)
-{
+int tool_fail_record(const char *tool, const linnet_error *error) {
     char text[1024];
     linnet_error_format(error, text, sizeof text);
     return tool_fail(tool, "%s", text);
 }
 
-int tool_usage(const char *tool, const char *format, ...)
-{
+int tool_usage(const char *tool, const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     say(tool, format, arguments);
@@ -46,38 +42,31 @@ int tool_usage(const char *tool, const char *format, ...)
     return TOOL_USAGE;
 }
 
-const char *tool_value(const char *tool, int argc, char **argv, int *i)
-{
-    if (*i + 1 < argc)
-        return argv[++*i];
+const char *tool_value(const char *tool, int argc, char **argv, int *i) {
+    if (*i + 1 < argc) return argv[++*i];
     tool_usage(tool, "%s needs a value", argv[*i]);
     return NULL;
 }
 
-bool tool_number(const char *tool, const char *option, const char *text, long low, long high, long *value)
-{
+bool tool_number(const char *tool, const char *option, const char *text, long low, long high, long *value) {
     char *end;
     errno = 0;
     *value = strtol(text, &end, 10);
-    if (*text && !*end && !errno && *value >= low && *value <= high)
-        return true;
+    if (*text && !*end && !errno && *value >= low && *value <= high) return true;
     tool_usage(tool, "%s: expected a number from %ld to %ld, got '%s'", option, low, high, text);
     return false;
 }
 
-bool tool_seconds(const char *tool, const char *option, const char *text, double *value)
-{
+bool tool_seconds(const char *tool, const char *option, const char *text, double *value) {
     char *end;
     *value = strtod(text, &end);
-    if (*text && !*end && *value > 0 && *value <= 86400)
-        return true;
+    if (*text && !*end && *value > 0 && *value <= 86400) return true;
     tool_usage(tool, "%s: expected a positive number of seconds, got '%s'", option, text);
     return false;
 }
 
 /* name=1,3,224,224; cuts the name off in place. */
-static int take_shape(tool_options *options, char *text)
-{
+static int take_shape(tool_options *options, char *text) {
     linnet_shape *shape = &options->shapes[options->n_shapes];
     char *number = strrchr(text, '=');
     if (!number || number == text)
@@ -102,8 +91,7 @@ static int take_shape(tool_options *options, char *text)
     return TOOL_OK;
 }
 
-int tool_option(tool_options *options, int argc, char **argv, int *i)
-{
+int tool_option(tool_options *options, int argc, char **argv, int *i) {
     const char *option = argv[*i], *value;
     long number;
     if (option[0] != '-' || !option[1]) {
@@ -115,36 +103,30 @@ int tool_option(tool_options *options, int argc, char **argv, int *i)
     if (strcmp(option, "--signature") && strcmp(option, "--isa-max") && strcmp(option, "--threads") &&
         strcmp(option, "--shape") && strcmp(option, "--seed"))
         return -1;
-    if (!(value = tool_value(options->tool, argc, argv, i)))
-        return TOOL_USAGE;
-    if (!strcmp(option, "--shape"))
-        return take_shape(options, argv[*i]);
+    if (!(value = tool_value(options->tool, argc, argv, i))) return TOOL_USAGE;
+    if (!strcmp(option, "--shape")) return take_shape(options, argv[*i]);
     if (!strcmp(option, "--signature"))
         options->signature = value;
     else if (!strcmp(option, "--isa-max"))
         options->isa_max = value;
     else if (!strcmp(option, "--threads")) {
-        if (!tool_number(options->tool, option, value, 1, 1024, &options->threads))
-            return TOOL_USAGE;
+        if (!tool_number(options->tool, option, value, 1, 1024, &options->threads)) return TOOL_USAGE;
     } else {
-        if (!tool_number(options->tool, option, value, 0, 2147483647, &number))
-            return TOOL_USAGE;
+        if (!tool_number(options->tool, option, value, 0, 2147483647, &number)) return TOOL_USAGE;
         options->seed = (unsigned long long)number;
     }
     return TOOL_OK;
 }
 
-int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature)
-{
+int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature) {
     linnet_error error;
     const char *name = options->signature ? options->signature : "infer";
-    if (linnet_model_open(options->model, NULL, model, &error))
-        return tool_fail_record(options->tool, &error);
+    if (linnet_model_open(options->model, NULL, model, &error)) return tool_fail_record(options->tool, &error);
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {
         const char *first = linnet_model_signature_name(*model, 0);
-        tool_fail(options->tool, "the model has no signature '%s'; it has %d, the first is '%s'; give --signature NAME", name,
-                  linnet_model_signature_count(*model), first ? first : "");
+        tool_fail(options->tool, "the model has no signature '%s'; it has %d, the first is '%s'; give --signature NAME",
+                  name, linnet_model_signature_count(*model), first ? first : "");
         linnet_model_free(*model);
         *model = NULL;
         return TOOL_FAILED;
@@ -158,23 +140,20 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     return TOOL_OK;
 }
 
-int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input)
-{
+int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input) {
     char text[128];
     return tool_fail(options->tool, "input '%s' is %s with unknown dimensions; give --shape %s=... with all of them",
                      input->name, tool_tensor_text(input, text, sizeof text), input->name);
 }
 
-double tool_now(void)
-{
+double tool_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 /* splitmix64 (Steele, Lea & Flood, "Fast splittable pseudorandom number generators", 2014). */
-static uint64_t next_random(unsigned long long *state)
-{
+static uint64_t next_random(unsigned long long *state) {
     uint64_t z = (*state += 0x9e3779b97f4a7c15ull);
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ z >> 27) * 0x94d049bb133111ebull;
@@ -182,8 +161,7 @@ static uint64_t next_random(unsigned long long *state)
 }
 
 /* Multiples of 2^-7 in [-1, 1): exact in every float type, and their bits in f16 and bf16 are easy to write. */
-static void put_small(unsigned char *to, int dtype, int steps)
-{
+static void put_small(unsigned char *to, int dtype, int steps) {
     float f = (float)steps / 128.0f;
     double d = (double)f;
     uint32_t bits;
@@ -192,15 +170,18 @@ static void put_small(unsigned char *to, int dtype, int steps)
     switch (dtype) {
     case LINNET_F32: memcpy(to, &f, 4); break;
     case LINNET_F64: memcpy(to, &d, 8); break;
-    case LINNET_BF16: half = (uint16_t)(bits >> 16); memcpy(to, &half, 2); break;
+    case LINNET_BF16:
+        half = (uint16_t)(bits >> 16);
+        memcpy(to, &half, 2);
+        break;
     default: /* f16: all these values are normal there */
-        half = steps ? (uint16_t)((bits >> 16 & 0x8000u) | ((bits >> 23 & 255u) - 112u) << 10 | (bits >> 13 & 1023u)) : 0;
+        half =
+            steps ? (uint16_t)((bits >> 16 & 0x8000u) | ((bits >> 23 & 255u) - 112u) << 10 | (bits >> 13 & 1023u)) : 0;
         memcpy(to, &half, 2);
     }
 }
 
-void tool_random(void *data, const linnet_tensor_info *info, unsigned long long *state)
-{
+void tool_random(void *data, const linnet_tensor_info *info, unsigned long long *state) {
     int dtype = info->dtype;
     size_t size = linnet_dtype_size(dtype), count = size ? info->bytes / size : 0;
     unsigned char *to = data;
@@ -216,17 +197,14 @@ void tool_random(void *data, const linnet_tensor_info *info, unsigned long long 
     }
 }
 
-const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size)
-{
+const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size) {
     const char *dtype = linnet_dtype_name(info->dtype);
     size_t used = (size_t)snprintf(text, size, "%s [", dtype ? dtype : "?");
-    if (info->rank < 0)
-        snprintf(text + used, size - used, "...]");
+    if (info->rank < 0) snprintf(text + used, size - used, "...]");
     for (int i = 0; i < info->rank && used < size; i++)
-        used += (size_t)(info->shape[i] < 0 ? snprintf(text + used, size - used, "%s?", i ? ", " : "")
-                                            : snprintf(text + used, size - used, "%s%lld", i ? ", " : "",
-                                                       (long long)info->shape[i]));
-    if (info->rank >= 0 && used < size)
-        snprintf(text + used, size - used, "]");
+        used += (size_t)(info->shape[i] < 0
+                             ? snprintf(text + used, size - used, "%s?", i ? ", " : "")
+                             : snprintf(text + used, size - used, "%s%lld", i ? ", " : "", (long long)info->shape[i]));
+    if (info->rank >= 0 && used < size) snprintf(text + used, size - used, "]");
     return text;
 }

@@ -47,7 +47,8 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
 int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input);
 
 double tool_now(void); /* seconds */
-/* Seeded values: floats in [-1, 1); bytes and quantized values of any size; other integers, which may be indices, 0 or 1. */
+/* Seeded values: floats in [-1, 1); bytes and quantized values of any size; other integers, which may be indices, 0
+ * or 1. */
 void tool_random(void *data, const linnet_tensor_info *info, unsigned long long *state);
 /* "f32 [1, 3, 224, 224]" */
 const char *tool_tensor_text(const linnet_tensor_info *info, char *text, size_t size);

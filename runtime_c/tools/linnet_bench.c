@@ -39,15 +39,12 @@ typedef struct bench {
     linnet_step_info *steps; /* with times when ops are asked for */
 } bench;
 
-static int parse(bench *b, int argc, char **argv)
-{
+static int parse(bench *b, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         const char *value;
         int taken = tool_option(&b->common, argc, argv, &i);
-        if (taken > 0)
-            return taken;
-        if (taken == 0)
-            continue;
+        if (taken > 0) return taken;
+        if (taken == 0) continue;
         if (!strcmp(argv[i], "--json")) {
             b->json = true;
         } else if (!strcmp(argv[i], "--ops")) {
@@ -63,26 +60,20 @@ static int parse(bench *b, int argc, char **argv)
     return b->common.model ? TOOL_OK : tool_usage(b->common.tool, "no model given");
 }
 
-static bool is_given(const bench *b, const char *input)
-{
+static bool is_given(const bench *b, const char *input) {
     for (int i = 0; i < b->common.n_shapes; i++)
-        if (!strcmp(b->common.shapes[i].input, input))
-            return true;
+        if (!strcmp(b->common.shapes[i].input, input)) return true;
     return false;
 }
 
-static bool is_open(const linnet_tensor_info *info)
-{
-    if (info->rank < 0)
-        return true;
+static bool is_open(const linnet_tensor_info *info) {
+    if (info->rank < 0) return true;
     for (int i = 0; i < info->rank; i++)
-        if (info->shape[i] < 0)
-            return true;
+        if (info->shape[i] < 0) return true;
     return false;
 }
 
-static void fill(const bench *b, linnet_session *session)
-{
+static void fill(const bench *b, linnet_session *session) {
     unsigned long long state = b->common.seed;
     for (int i = 0; i < linnet_plan_input_count(b->plan); i++) {
         linnet_tensor_info info;
@@ -92,24 +83,20 @@ static void fill(const bench *b, linnet_session *session)
 }
 
 /* Load, plan, session and first run, each timed. */
-static int start(bench *b)
-{
+static int start(bench *b) {
     linnet_error error;
     linnet_plan_config config;
     double begin = tool_now(), mark;
     int signature, status = tool_open(&b->common, &b->model, &config, &signature);
-    if (status)
-        return status;
+    if (status) return status;
     b->load = tool_now() - begin;
     for (int i = 0; i < linnet_model_input_count(b->model, signature); i++) {
         linnet_tensor_info info;
         linnet_model_input(b->model, signature, i, &info);
-        if (is_open(&info) && !is_given(b, info.name))
-            return tool_unknown_shape(&b->common, &info);
+        if (is_open(&info) && !is_given(b, info.name)) return tool_unknown_shape(&b->common, &info);
     }
     mark = tool_now();
-    if (linnet_plan_create(b->model, &config, &b->plan, &error))
-        return tool_fail_record(b->common.tool, &error);
+    if (linnet_plan_create(b->model, &config, &b->plan, &error)) return tool_fail_record(b->common.tool, &error);
     b->plan_time = tool_now() - mark;
     mark = tool_now();
     if (linnet_session_create(b->plan, NULL, NULL, &b->session, &error))
@@ -117,25 +104,21 @@ static int start(bench *b)
     b->session_time = tool_now() - mark;
     fill(b, b->session);
     mark = tool_now();
-    if (linnet_run(b->session, &error))
-        return tool_fail_record(b->common.tool, &error);
+    if (linnet_run(b->session, &error)) return tool_fail_record(b->common.tool, &error);
     b->first = tool_now() - mark;
     b->cold = b->load + b->plan_time + b->session_time + b->first; /* the feeds are not part of it */
     return TOOL_OK;
 }
 
-static int by_size(const void *a, const void *b)
-{
+static int by_size(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return x < y ? -1 : x > y;
 }
 
-static int measure(bench *b)
-{
+static int measure(bench *b) {
     linnet_error error;
     double *times = malloc(MOST_RUNS * sizeof *times), end, total = 0;
-    if (!times)
-        return tool_fail(b->common.tool, "out of memory");
+    if (!times) return tool_fail(b->common.tool, "out of memory");
     for (int i = 0; i < WARM_RUNS; i++)
         if (linnet_run(b->session, &error)) {
             free(times);
@@ -161,18 +144,15 @@ static int measure(bench *b)
 }
 
 /* Facts of every step; times from a second, traced session when ops are asked for. */
-static int list_steps(bench *b)
-{
+static int list_steps(bench *b) {
     linnet_error error;
     linnet_session *traced = NULL;
     linnet_session_config config;
     double end = tool_now() + 0.5 * b->seconds;
     b->memory.struct_size = sizeof b->memory;
-    if (linnet_plan_get_info(b->plan, &b->memory))
-        return tool_fail(b->common.tool, "the plan cannot be described");
+    if (linnet_plan_get_info(b->plan, &b->memory)) return tool_fail(b->common.tool, "the plan cannot be described");
     b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
-    if (!b->steps)
-        return tool_fail(b->common.tool, "out of memory");
+    if (!b->steps) return tool_fail(b->common.tool, "out of memory");
     if (b->ops) {
         linnet_session_config_init(&config);
         config.trace = 1;
@@ -187,7 +167,8 @@ static int list_steps(bench *b)
     }
     for (int i = 0; i < b->memory.steps; i++) {
         b->steps[i].struct_size = sizeof *b->steps;
-        if (traced ? linnet_session_get_step(traced, i, &b->steps[i]) : linnet_plan_get_step(b->plan, i, &b->steps[i])) {
+        if (traced ? linnet_session_get_step(traced, i, &b->steps[i])
+                   : linnet_plan_get_step(b->plan, i, &b->steps[i])) {
             linnet_session_free(traced);
             return tool_fail(b->common.tool, "step %d cannot be described", i);
         }
@@ -197,19 +178,16 @@ static int list_steps(bench *b)
 }
 
 /* Element type that the model computes in: what the quantizer wrote down, else that of the first input. */
-static const char *arithmetic_dtype(const bench *b)
-{
+static const char *arithmetic_dtype(const bench *b) {
     linnet_tensor_info info;
     const char *declared = linnet_model_metadata(b->model, "dtype");
-    if (declared != NULL)
-        return declared;
+    if (declared != NULL) return declared;
     if (linnet_plan_input_count(b->plan) > 0 && !linnet_plan_input(b->plan, 0, &info))
         return linnet_dtype_name(info.dtype);
     return linnet_dtype_name(LINNET_F32);
 }
 
-static void json_text(const char *key, const char *text)
-{
+static void json_text(const char *key, const char *text) {
     printf("\"%s\": \"", key);
     for (; text && *text; text++) {
         unsigned char c = (unsigned char)*text;
@@ -223,13 +201,16 @@ static void json_text(const char *key, const char *text)
     printf("\"");
 }
 
-static void print_json(const bench *b)
-{
+static void print_json(const bench *b) {
     const linnet_plan_info *m = &b->memory;
-    const struct { const char *name; uint64_t bytes; } regions[] = {
-        {"activations", m->activations}, {"scratch", m->scratch}, {"packed_weights", m->packed_weights},
-        {"constants", m->constants}, {"variables", m->variables}, {"io", m->io}, {"bookkeeping", m->bookkeeping},
-        {"total", m->total}, {"mapped", m->mapped}, {"lower_bound", m->lower_bound}, {"naive", m->naive},
+    const struct {
+        const char *name;
+        uint64_t bytes;
+    } regions[] = {
+        {"activations", m->activations}, {"scratch", m->scratch},     {"packed_weights", m->packed_weights},
+        {"constants", m->constants},     {"variables", m->variables}, {"io", m->io},
+        {"bookkeeping", m->bookkeeping}, {"total", m->total},         {"mapped", m->mapped},
+        {"lower_bound", m->lower_bound}, {"naive", m->naive},
     };
     printf("{");
     json_text("model", b->common.model);
@@ -241,8 +222,9 @@ static void print_json(const bench *b)
     json_text("isa", m->isa);
     printf(", \"runs\": %d, \"median_ms\": %.6f, \"min_ms\": %.6f, \"p95_ms\": %.6f, \"mean_ms\": %.6f, ", b->runs,
            1e3 * b->median, 1e3 * b->least, 1e3 * b->p95, 1e3 * b->mean);
-    printf("\"first_run_ms\": %.6f, \"load_ms\": %.6f, \"plan_ms\": %.6f, \"session_ms\": %.6f, \"cold_start_ms\": %.6f, ",
-           1e3 * b->first, 1e3 * b->load, 1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->cold);
+    printf(
+        "\"first_run_ms\": %.6f, \"load_ms\": %.6f, \"plan_ms\": %.6f, \"session_ms\": %.6f, \"cold_start_ms\": %.6f, ",
+        1e3 * b->first, 1e3 * b->load, 1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->cold);
     printf("\"segments\": %d, \"memory\": {", (int)m->segments);
     for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", regions[i].name, (unsigned long long)regions[i].bytes);
@@ -270,22 +252,22 @@ static void print_json(const bench *b)
     printf("]}\n");
 }
 
-static void print_text(const bench *b)
-{
+static void print_text(const bench *b) {
     const linnet_plan_info *m = &b->memory;
     double kib = 1.0 / 1024, traced = 0;
     printf("%s: %s, %d thread%s, %s, %d steps\n", b->common.model, arithmetic_dtype(b), (int)m->threads,
            m->threads == 1 ? "" : "s", m->isa, (int)m->steps);
-    printf("steady  median %.4g ms, min %.4g, p95 %.4g (%d runs)\n", 1e3 * b->median, 1e3 * b->least, 1e3 * b->p95, b->runs);
+    printf("steady  median %.4g ms, min %.4g, p95 %.4g (%d runs)\n", 1e3 * b->median, 1e3 * b->least, 1e3 * b->p95,
+           b->runs);
     printf("cold    %.3f ms: load %.3f, plan %.3f, session %.3f, first run %.3f\n", 1e3 * b->cold, 1e3 * b->load,
            1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->first);
-    printf("memory  total %.1f KiB: activations %.1f (lower bound %.1f, naive %.1f), scratch %.1f, packed weights %.1f,\n"
-           "        constants %.1f, variables %.1f, io %.1f, bookkeeping %.1f; mapped %.1f\n",
-           kib * (double)m->total, kib * (double)m->activations, kib * (double)m->lower_bound, kib * (double)m->naive,
-           kib * (double)m->scratch, kib * (double)m->packed_weights, kib * (double)m->constants,
-           kib * (double)m->variables, kib * (double)m->io, kib * (double)m->bookkeeping, kib * (double)m->mapped);
-    if (!b->ops)
-        return;
+    printf(
+        "memory  total %.1f KiB: activations %.1f (lower bound %.1f, naive %.1f), scratch %.1f, packed weights %.1f,\n"
+        "        constants %.1f, variables %.1f, io %.1f, bookkeeping %.1f; mapped %.1f\n",
+        kib * (double)m->total, kib * (double)m->activations, kib * (double)m->lower_bound, kib * (double)m->naive,
+        kib * (double)m->scratch, kib * (double)m->packed_weights, kib * (double)m->constants,
+        kib * (double)m->variables, kib * (double)m->io, kib * (double)m->bookkeeping, kib * (double)m->mapped);
+    if (!b->ops) return;
     printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "KiB", "layout", "kernel", "step");
     for (int i = 0; i < m->steps; i++)
         traced += b->steps[i].runs ? (double)b->steps[i].total_ns / (double)b->steps[i].runs : 0;
@@ -298,20 +280,16 @@ static void print_text(const bench *b)
     }
 }
 
-static int run(bench *b)
-{
+static int run(bench *b) {
     int status = start(b);
-    if (status == TOOL_OK)
-        status = measure(b);
-    if (status == TOOL_OK)
-        status = list_steps(b);
+    if (status == TOOL_OK) status = measure(b);
+    if (status == TOOL_OK) status = list_steps(b);
     if (status == TOOL_OK) {
         if (b->json)
             print_json(b);
         else
             print_text(b);
-        if (fflush(stdout) != 0)
-            status = tool_fail(b->common.tool, "cannot write to standard output");
+        if (fflush(stdout) != 0) status = tool_fail(b->common.tool, "cannot write to standard output");
     }
     free(b->steps);
     linnet_session_free(b->session);
@@ -320,12 +298,10 @@ static int run(bench *b)
     return status;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     bench *b = calloc(1, sizeof *b);
     int status;
-    if (!b)
-        return tool_fail("linnet-bench", "out of memory");
+    if (!b) return tool_fail("linnet-bench", "out of memory");
     b->common.tool = "linnet-bench";
     b->seconds = 2;
     for (int i = 1; i < argc; i++)
@@ -335,8 +311,7 @@ int main(int argc, char **argv)
             return TOOL_OK;
         }
     status = parse(b, argc, argv);
-    if (status == TOOL_OK)
-        status = run(b);
+    if (status == TOOL_OK) status = run(b);
     free(b);
     return status;
 }

@@ -38,23 +38,18 @@ typedef struct run_options {
     const char *folder;
 } run_options;
 
-static int parse(run_options *o, int argc, char **argv)
-{
+static int parse(run_options *o, int argc, char **argv) {
     for (int i = 1; i < argc; i++) {
         int taken = tool_option(&o->common, argc, argv, &i);
-        if (taken > 0)
-            return taken;
-        if (taken == 0)
-            continue;
+        if (taken > 0) return taken;
+        if (taken == 0) continue;
         if (!strcmp(argv[i], "--random")) {
             o->random = true;
         } else if (!strcmp(argv[i], "--output-dir")) {
-            if (!(o->folder = tool_value(o->common.tool, argc, argv, &i)))
-                return TOOL_USAGE;
+            if (!(o->folder = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--input")) {
             char *path;
-            if (!tool_value(o->common.tool, argc, argv, &i))
-                return TOOL_USAGE;
+            if (!tool_value(o->common.tool, argc, argv, &i)) return TOOL_USAGE;
             path = strchr(argv[i], '=');
             if (!path || path == argv[i] || !path[1] || o->n_feeds == TOOL_MOST_OPTIONS)
                 return tool_usage(o->common.tool, "--input: expected NAME=FILE.npy, got '%s'", argv[i]);
@@ -68,31 +63,23 @@ static int parse(run_options *o, int argc, char **argv)
     return o->common.model ? TOOL_OK : tool_usage(o->common.tool, "no model given");
 }
 
-static feed *find_feed(run_options *o, const char *name)
-{
+static feed *find_feed(run_options *o, const char *name) {
     for (int i = 0; i < o->n_feeds; i++)
-        if (!strcmp(o->feeds[i].name, name))
-            return &o->feeds[i];
+        if (!strcmp(o->feeds[i].name, name)) return &o->feeds[i];
     return NULL;
 }
 
-static bool fits(const linnet_tensor_info *input, const npy_array *array)
-{
-    if (input->dtype != array->dtype && !(input->dtype == LINNET_BF16 && array->dtype == LINNET_U16))
-        return false;
-    if (input->rank < 0)
-        return true;
-    if (input->rank != array->rank)
-        return false;
+static bool fits(const linnet_tensor_info *input, const npy_array *array) {
+    if (input->dtype != array->dtype && !(input->dtype == LINNET_BF16 && array->dtype == LINNET_U16)) return false;
+    if (input->rank < 0) return true;
+    if (input->rank != array->rank) return false;
     for (int i = 0; i < input->rank; i++)
-        if (input->shape[i] >= 0 && input->shape[i] != array->shape[i])
-            return false;
+        if (input->shape[i] >= 0 && input->shape[i] != array->shape[i]) return false;
     return true;
 }
 
 /* Reads the files and gives their shapes to the plan. */
-static int load_feeds(run_options *o, const linnet_model *model, int signature, linnet_plan_config *config)
-{
+static int load_feeds(run_options *o, const linnet_model *model, int signature, linnet_plan_config *config) {
     const char *tool = o->common.tool;
     int n = linnet_model_input_count(model, signature);
     for (int i = 0; i < o->n_feeds; i++) {
@@ -100,20 +87,17 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
         linnet_tensor_info input = {0};
         char problem[256], text[128];
         int at = 0;
-        while (at < n && (linnet_model_input(model, signature, at, &input) || strcmp(input.name, f->name)))
-            at++;
+        while (at < n && (linnet_model_input(model, signature, at, &input) || strcmp(input.name, f->name))) at++;
         if (at == n) {
             linnet_model_input(model, signature, 0, &input);
             return tool_fail(tool, "the model has no input '%s'; it has %d, the first is '%s'", f->name, n,
                              n ? input.name : "");
         }
-        if (!npy_read(f->path, &f->array, problem, sizeof problem))
-            return tool_fail(tool, "%s: %s", f->path, problem);
+        if (!npy_read(f->path, &f->array, problem, sizeof problem)) return tool_fail(tool, "%s: %s", f->path, problem);
         if (!fits(&input, &f->array)) {
             linnet_tensor_info given = {.dtype = f->array.dtype, .rank = f->array.rank};
             char other[128];
-            for (int d = 0; d < f->array.rank; d++)
-                given.shape[d] = f->array.shape[d];
+            for (int d = 0; d < f->array.rank; d++) given.shape[d] = f->array.shape[d];
             return tool_fail(tool, "input '%s': expected %s, got %s in %s", f->name,
                              tool_tensor_text(&input, text, sizeof text), tool_tensor_text(&given, other, sizeof other),
                              f->path);
@@ -122,16 +106,14 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
             linnet_shape *shape = &o->common.shapes[o->common.n_shapes++];
             shape->input = f->name;
             shape->rank = f->array.rank;
-            for (int d = 0; d < f->array.rank; d++)
-                shape->dims[d] = f->array.shape[d];
+            for (int d = 0; d < f->array.rank; d++) shape->dims[d] = f->array.shape[d];
         }
     }
     config->shape_count = o->common.n_shapes;
     return TOOL_OK;
 }
 
-static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *session)
-{
+static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *session) {
     unsigned long long state = o->common.seed;
     for (int i = 0; i < linnet_plan_input_count(plan); i++) {
         linnet_tensor_info info;
@@ -142,8 +124,7 @@ static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *
             if (f->array.bytes != info.bytes)
                 return tool_fail(o->common.tool, "input '%s': %zu bytes planned, %zu given", info.name, info.bytes,
                                  f->array.bytes);
-            if (info.bytes)
-                memcpy(linnet_session_input(session, i), f->array.data, info.bytes);
+            if (info.bytes) memcpy(linnet_session_input(session, i), f->array.data, info.bytes);
         } else if (o->random) {
             tool_random(linnet_session_input(session, i), &info, &state);
         } else {
@@ -156,8 +137,7 @@ static int fill_inputs(run_options *o, const linnet_plan *plan, linnet_session *
 }
 
 /* The output's name as a file name: letters, digits and ._- stay; a number is added where two become the same. */
-static void file_name(const linnet_plan *plan, int i, char *name, size_t size)
-{
+static void file_name(const linnet_plan *plan, int i, char *name, size_t size) {
     linnet_tensor_info info;
     bool changed = false;
     linnet_plan_output(plan, i, &info);
@@ -168,12 +148,10 @@ static void file_name(const linnet_plan *plan, int i, char *name, size_t size)
         changed |= !plain;
         *c = plain ? *c : '_';
     }
-    if (changed || strlen(info.name) > 200)
-        snprintf(name + strlen(name), size - strlen(name), ".%d", i);
+    if (changed || strlen(info.name) > 200) snprintf(name + strlen(name), size - strlen(name), ".%d", i);
 }
 
-static int write_outputs(const run_options *o, const linnet_plan *plan, const linnet_session *session)
-{
+static int write_outputs(const run_options *o, const linnet_plan *plan, const linnet_session *session) {
     if (mkdir(o->folder, 0777) != 0 && errno != EEXIST)
         return tool_fail(o->common.tool, "cannot make the folder %s: %s", o->folder, strerror(errno));
     for (int i = 0; i < linnet_plan_output_count(plan); i++) {
@@ -191,41 +169,32 @@ static int write_outputs(const run_options *o, const linnet_plan *plan, const li
     return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
 }
 
-static int run(run_options *o)
-{
+static int run(run_options *o) {
     linnet_error error;
     linnet_model *model = NULL;
     linnet_plan *plan = NULL;
     linnet_session *session = NULL;
     linnet_plan_config config;
     int signature, status = tool_open(&o->common, &model, &config, &signature);
-    if (status == TOOL_OK)
-        status = load_feeds(o, model, signature, &config);
+    if (status == TOOL_OK) status = load_feeds(o, model, signature, &config);
     if (status == TOOL_OK) {
         linnet_status code = linnet_plan_create(model, &config, &plan, &error);
-        if (code == LINNET_OK)
-            code = linnet_session_create(plan, NULL, NULL, &session, &error);
-        if (code)
-            status = tool_fail_record(o->common.tool, &error);
+        if (code == LINNET_OK) code = linnet_session_create(plan, NULL, NULL, &session, &error);
+        if (code) status = tool_fail_record(o->common.tool, &error);
     }
-    if (status == TOOL_OK)
-        status = fill_inputs(o, plan, session);
-    if (status == TOOL_OK && linnet_run(session, &error))
-        status = tool_fail_record(o->common.tool, &error);
-    if (status == TOOL_OK)
-        status = write_outputs(o, plan, session);
+    if (status == TOOL_OK) status = fill_inputs(o, plan, session);
+    if (status == TOOL_OK && linnet_run(session, &error)) status = tool_fail_record(o->common.tool, &error);
+    if (status == TOOL_OK) status = write_outputs(o, plan, session);
     linnet_session_free(session);
     linnet_plan_free(plan);
     linnet_model_free(model);
     return status;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     run_options *o = calloc(1, sizeof *o);
     int status;
-    if (!o)
-        return tool_fail("linnet-run", "out of memory");
+    if (!o) return tool_fail("linnet-run", "out of memory");
     o->common.tool = "linnet-run";
     o->folder = "out";
     for (int i = 1; i < argc; i++)
@@ -235,10 +204,8 @@ int main(int argc, char **argv)
             return TOOL_OK;
         }
     status = parse(o, argc, argv);
-    if (status == TOOL_OK)
-        status = run(o);
-    for (int i = 0; i < o->n_feeds; i++)
-        free(o->feeds[i].array.data);
+    if (status == TOOL_OK) status = run(o);
+    for (int i = 0; i < o->n_feeds; i++) free(o->feeds[i].array.data);
     free(o);
     return status;
 }

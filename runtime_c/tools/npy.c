@@ -18,39 +18,34 @@ typedef struct npy_type {
 } npy_type;
 
 static const npy_type types[] = {
-    {"<f4", LINNET_F32}, {"<f2", LINNET_F16}, {"<f8", LINNET_F64}, {"|i1", LINNET_I8},   {"<i2", LINNET_I16},
-    {"<i4", LINNET_I32}, {"<i8", LINNET_I64}, {"|u1", LINNET_U8},  {"<u2", LINNET_U16},  {"<u4", LINNET_U32},
-    {"<u8", LINNET_U64}, {"|b1", LINNET_BOOL},
+    {"<f4", LINNET_F32}, {"<f2", LINNET_F16}, {"<f8", LINNET_F64}, {"|i1", LINNET_I8},
+    {"<i2", LINNET_I16}, {"<i4", LINNET_I32}, {"<i8", LINNET_I64}, {"|u1", LINNET_U8},
+    {"<u2", LINNET_U16}, {"<u4", LINNET_U32}, {"<u8", LINNET_U64}, {"|b1", LINNET_BOOL},
 };
 
-static bool problem_is(char *problem, size_t size, const char *text, const char *detail)
-{
+static bool problem_is(char *problem, size_t size, const char *text, const char *detail) {
     snprintf(problem, size, "%s%s", text, detail ? detail : "");
     return false;
 }
 
 /* What follows 'key': in the header's dictionary; NULL when there is none. */
-static const char *entry(const char *header, const char *key)
-{
+static const char *entry(const char *header, const char *key) {
     const char *at = strstr(header, key);
-    if (!at)
-        return NULL;
+    if (!at) return NULL;
     at += strlen(key);
-    while (*at == ' ' || *at == ':')
-        at++;
+    while (*at == ' ' || *at == ':') at++;
     return at;
 }
 
-static bool parse_header(const char *header, npy_array *out, char *problem, size_t size)
-{
-    const char *descr = entry(header, "'descr'"), *order = entry(header, "'fortran_order'"), *at = entry(header, "'shape'");
+static bool parse_header(const char *header, npy_array *out, char *problem, size_t size) {
+    const char *descr = entry(header, "'descr'"), *order = entry(header, "'fortran_order'"),
+               *at = entry(header, "'shape'");
     uint64_t count = 1;
     if (!descr || !order || !at || *at != '(')
         return problem_is(problem, size, "its header is not that of a .npy file", NULL);
     out->dtype = LINNET_NONE;
     for (size_t i = 0; i < sizeof types / sizeof *types && *descr == '\''; i++)
-        if (!strncmp(descr + 1, types[i].text, 3) && descr[4] == '\'')
-            out->dtype = types[i].dtype;
+        if (!strncmp(descr + 1, types[i].text, 3) && descr[4] == '\'') out->dtype = types[i].dtype;
     if (out->dtype == LINNET_NONE) {
         snprintf(problem, size, "element type %.12s is not one that linnet has (little endian, no objects)", descr);
         return false;
@@ -69,15 +64,13 @@ static bool parse_header(const char *header, npy_array *out, char *problem, size
             return problem_is(problem, size, "its shape overflows", NULL);
         count *= (uint64_t)dim;
         out->shape[out->rank++] = dim;
-        for (at = end; *at == ' ' || *at == ',';)
-            at++;
+        for (at = end; *at == ' ' || *at == ',';) at++;
     }
     out->bytes = (size_t)(count * linnet_dtype_size(out->dtype));
     return true;
 }
 
-static bool read_all(FILE *file, npy_array *out, char *problem, size_t size)
-{
+static bool read_all(FILE *file, npy_array *out, char *problem, size_t size) {
     unsigned char start[12];
     size_t length;
     char *header;
@@ -94,13 +87,12 @@ static bool read_all(FILE *file, npy_array *out, char *problem, size_t size)
         return problem_is(problem, size, "its header is too long", NULL);
     good = fread(header, 1, length, file) == length;
     header[good ? length : 0] = 0;
-    good = good ? parse_header(header, out, problem, size) : problem_is(problem, size, "it ends inside its header", NULL);
+    good =
+        good ? parse_header(header, out, problem, size) : problem_is(problem, size, "it ends inside its header", NULL);
     free(header);
-    if (!good)
-        return false;
+    if (!good) return false;
     out->data = malloc(out->bytes ? out->bytes : 1);
-    if (!out->data)
-        return problem_is(problem, size, "no memory for its elements", NULL);
+    if (!out->data) return problem_is(problem, size, "no memory for its elements", NULL);
     if (fread(out->data, 1, out->bytes, file) != out->bytes || fgetc(file) != EOF) {
         free(out->data);
         out->data = NULL;
@@ -109,30 +101,28 @@ static bool read_all(FILE *file, npy_array *out, char *problem, size_t size)
     return true;
 }
 
-bool npy_read(const char *path, npy_array *out, char *problem, size_t size)
-{
+bool npy_read(const char *path, npy_array *out, char *problem, size_t size) {
     FILE *file = fopen(path, "rb");
     bool good;
     memset(out, 0, sizeof *out);
-    if (!file)
-        return problem_is(problem, size, "cannot open it: ", strerror(errno));
+    if (!file) return problem_is(problem, size, "cannot open it: ", strerror(errno));
     good = read_all(file, out, problem, size);
     fclose(file);
     return good;
 }
 
 /* Magic, version, length, dictionary, spaces to a multiple of 64, newline. */
-static size_t make_header(const linnet_tensor_info *info, char header[512])
-{
+static size_t make_header(const linnet_tensor_info *info, char header[512]) {
     const char *text = info->dtype == LINNET_BF16 ? "<u2" : "";
     size_t used, total;
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
-        if (types[i].dtype == info->dtype)
-            text = types[i].text;
+        if (types[i].dtype == info->dtype) text = types[i].text;
     used = 10 + (size_t)snprintf(header + 10, 400, "{'descr': '%s', 'fortran_order': False, 'shape': (", text);
     for (int i = 0; i < info->rank; i++)
         used += (size_t)snprintf(header + used, 400 - used, "%lld%s", (long long)info->shape[i],
-                                 info->rank == 1 ? "," : i + 1 < info->rank ? ", " : "");
+                                 info->rank == 1      ? ","
+                                 : i + 1 < info->rank ? ", "
+                                                      : "");
     used += (size_t)snprintf(header + used, 440 - used, "), }");
     total = (used + 1 + 63) / 64 * 64;
     memset(header + used, ' ', total - used);
@@ -143,8 +133,7 @@ static size_t make_header(const linnet_tensor_info *info, char header[512])
     return total;
 }
 
-bool npy_write(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size)
-{
+bool npy_write(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size) {
     char header[512], temporary[4096];
     size_t length = make_header(info, header);
     FILE *file;
@@ -152,8 +141,7 @@ bool npy_write(const char *path, const linnet_tensor_info *info, const void *dat
     if ((size_t)snprintf(temporary, sizeof temporary, "%s.%ld.part", path, (long)getpid()) >= sizeof temporary)
         return problem_is(problem, size, "its path is too long", NULL);
     file = fopen(temporary, "wb");
-    if (!file)
-        return problem_is(problem, size, "cannot create it: ", strerror(errno));
+    if (!file) return problem_is(problem, size, "cannot create it: ", strerror(errno));
     good = fwrite(header, 1, length, file) == length && fwrite(data, 1, info->bytes, file) == info->bytes &&
            fflush(file) == 0 && fsync(fileno(file)) == 0;
     good = fclose(file) == 0 && good && rename(temporary, path) == 0;

@@ -13,30 +13,25 @@ static int check_passed, check_failed;
 #define CHECK_INT(got, expected) check_int((long long)(got), (long long)(expected), #got, __FILE__, __LINE__)
 #define CHECK_TEXT(got, expected) check_text((got), (expected), #got, __FILE__, __LINE__)
 
-static inline void check_count(int good)
-{
+static inline void check_count(int good) {
     if (good)
         check_passed++;
     else
         check_failed++;
 }
 
-static inline void check_true(int good, const char *text, const char *file, int line)
-{
+static inline void check_true(int good, const char *text, const char *file, int line) {
     check_count(good);
-    if (!good && check_failed <= 50)
-        printf("%s:%d: failed: %s\n", file, line, text);
+    if (!good && check_failed <= 50) printf("%s:%d: failed: %s\n", file, line, text);
 }
 
-static inline void check_int(long long got, long long expected, const char *text, const char *file, int line)
-{
+static inline void check_int(long long got, long long expected, const char *text, const char *file, int line) {
     check_count(got == expected);
     if (got != expected && check_failed <= 50)
         printf("%s:%d: failed: %s: expected %lld, got %lld\n", file, line, text, expected, got);
 }
 
-static inline void check_text(const char *got, const char *expected, const char *text, const char *file, int line)
-{
+static inline void check_text(const char *got, const char *expected, const char *text, const char *file, int line) {
     int good = got && expected && strcmp(got, expected) == 0;
     check_count(good);
     if (!good && check_failed <= 50)
@@ -44,15 +39,13 @@ static inline void check_text(const char *got, const char *expected, const char 
 }
 
 /* The line at the end, and main's return value. No check at all is a failure too. */
-static inline int check_end(const char *name)
-{
+static inline int check_end(const char *name) {
     printf("%s: %d passed, %d failed\n", name, check_passed, check_failed);
     return check_failed || !check_passed;
 }
 
 /* xorshift64*: the same numbers everywhere. */
-static inline uint64_t check_random(uint64_t *state)
-{
+static inline uint64_t check_random(uint64_t *state) {
     *state ^= *state >> 12;
     *state ^= *state << 25;
     *state ^= *state >> 27;

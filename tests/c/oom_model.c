@@ -14,36 +14,30 @@ typedef struct limited {
     size_t live;
 } limited;
 
-static void *limited_alloc(void *context, size_t size, size_t alignment)
-{
+static void *limited_alloc(void *context, size_t size, size_t alignment) {
     limited *l = context;
     void *pointer;
     l->calls++;
-    if (l->left <= 0)
-        return NULL;
+    if (l->left <= 0) return NULL;
     l->left--;
     pointer = aligned_alloc(alignment, size);
-    if (pointer)
-        memset(pointer, 0xa5, size); /* nobody may count on zeros */
+    if (pointer) memset(pointer, 0xa5, size); /* nobody may count on zeros */
     l->live += pointer ? size : 0;
     return pointer;
 }
 
-static void limited_free(void *context, void *pointer, size_t size)
-{
+static void limited_free(void *context, void *pointer, size_t size) {
     ((limited *)context)->live -= size;
     free(pointer);
 }
 
-static int add_shapes(const linnet_model *model, int signature, linnet_plan_config *config, linnet_shape *shapes)
-{
+static int add_shapes(const linnet_model *model, int signature, linnet_plan_config *config, linnet_shape *shapes) {
     config->shapes = shapes;
     for (int i = 0; i < linnet_model_input_count(model, signature) && i < MOST_INPUTS; i++) {
         linnet_tensor_info info;
         linnet_shape *shape = &shapes[config->shape_count];
         int open = 0;
-        if (linnet_model_input(model, signature, i, &info) || info.rank < 0)
-            return 0;
+        if (linnet_model_input(model, signature, i, &info) || info.rank < 0) return 0;
         shape->input = info.name;
         shape->rank = info.rank;
         for (int d = 0; d < info.rank; d++) {
@@ -56,8 +50,7 @@ static int add_shapes(const linnet_model *model, int signature, linnet_plan_conf
 }
 
 /* Everything once. *where names the call that failed. */
-static linnet_status whole_life(const char *path, int threads, limited *l, const char **where, linnet_error *error)
-{
+static linnet_status whole_life(const char *path, int threads, limited *l, const char **where, linnet_error *error) {
     linnet_allocator allocator = {l, limited_alloc, limited_free};
     linnet_model_config model_config;
     linnet_plan_config plan_config;
@@ -107,8 +100,7 @@ static linnet_status whole_life(const char *path, int threads, limited *l, const
     return status;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     int threads = argc > 2 ? atoi(argv[2]) : 1;
     if (argc < 2 || argc > 3 || threads < 1) {
         fprintf(stderr, "usage: oom_model FILE.lnt [THREADS]\n");

@@ -15,8 +15,8 @@ typedef struct sample_model {
     size_t input_names;
 } sample_model;
 
-static inline written sample_tensor(writer *w, const char *name, int dtype, const int64_t *dims, int rank, size_t *shape)
-{
+static inline written sample_tensor(writer *w, const char *name, int dtype, const int64_t *dims, int rank,
+                                    size_t *shape) {
     written t = writer_table(w, "414404004"); /* name, dtype, rank, shape, -, quant, -, -, variable */
     size_t at;
     writer_point(w, t.slots[0], writer_string(w, name));
@@ -24,23 +24,18 @@ static inline written sample_tensor(writer *w, const char *name, int dtype, cons
     writer_put(w, t.slots[2], (uint64_t)rank, 4);
     at = writer_vector(w, dims, (size_t)rank, 8, 8);
     writer_point(w, t.slots[3], at);
-    if (shape)
-        *shape = at;
+    if (shape) *shape = at;
     writer_put(w, t.slots[8], (uint64_t)-1, 4); /* variable */
     return t;
 }
 
 /* The checksum, after a change. */
-static inline void sample_seal(sample_model *s)
-{
-    writer_header(&s->w, s->structure_end, s->size);
-}
+static inline void sample_seal(sample_model *s) { writer_header(&s->w, s->structure_end, s->size); }
 
-static inline void sample_make(sample_model *s)
-{
+static inline void sample_make(sample_model *s) {
     static const int64_t dims[2] = {2, 3};
-    static const int64_t program[] = {LN_MAP_LOAD, 1, 0, 0, 0, LN_MAP_LOAD, 1, 1, 0, 0,
-                                      LN_MAP_ADD, 1, 0, 1, 0, LN_MAP_STORE, 1, 2, 0, 0};
+    static const int64_t program[] = {LN_MAP_LOAD, 1, 0, 0, 0, LN_MAP_LOAD,  1, 1, 0, 0,
+                                      LN_MAP_ADD,  1, 0, 1, 0, LN_MAP_STORE, 1, 2, 0, 0};
     static const int64_t dtypes[] = {LINNET_F32};
     static const int32_t two[] = {0, 1}, zero[] = {0}, last[] = {2};
     static const float weight[6] = {1, 2, 3, 4, 5, 6}, state[2] = {0.5f, -0.25f};

@@ -5,8 +5,7 @@
 #include "core/kernel.h"
 #include "core/memory.h"
 
-static void records(void)
-{
+static void records(void) {
     linnet_error error;
     char text[1024], narrow[12];
     size_t length;
@@ -42,15 +41,13 @@ static void records(void)
 }
 
 /* A name of umlauts is cut between characters, never inside one. */
-static void cut_names(void)
-{
+static void cut_names(void) {
     char name[400];
     for (int shift = 0; shift < 4; shift++) {
         linnet_error error;
         size_t at = (size_t)shift, end;
         memset(name, 'a', at);
-        for (; at + 5 < sizeof name; at += 4)
-            memcpy(name + at, "\xf0\x9f\x90\xa6", 4); /* a bird of four bytes */
+        for (; at + 5 < sizeof name; at += 4) memcpy(name + at, "\xf0\x9f\x90\xa6", 4); /* a bird of four bytes */
         name[at] = 0;
         ln_fail(&error, LINNET_CORRUPT, "%s", name);
         end = strlen(error.what);
@@ -63,8 +60,7 @@ static void cut_names(void)
     }
 }
 
-static void pools(void)
-{
+static void pools(void) {
     ln_memory memory;
     ln_pool pool;
     uint64_t state = 1;
@@ -78,15 +74,12 @@ static void pools(void)
         size_t size = i % 100 == 0 ? 200000 : check_random(&state) % 300;
         unsigned char *p = ln_pool_alloc(&pool, size);
         int dirty = (uintptr_t)p % 16 != 0;
-        for (size_t k = 0; k < size; k++)
-            dirty |= p[k];
+        for (size_t k = 0; k < size; k++) dirty |= p[k];
         memset(p, 0xff, size); /* later allocations must not overlap it */
-        if (dirty)
-            CHECK(!dirty);
+        if (dirty) CHECK(!dirty);
     }
     for (int i = 0; i < 100; i++)
-        if (first[i] != 1)
-            CHECK(first[i] == 1);
+        if (first[i] != 1) CHECK(first[i] == 1);
     text = ln_pool_text(&pool, "abcdef", 3);
     CHECK_TEXT(text, "abc");
     CHECK(ln_pool_array(&pool, 0, 8) != NULL);
@@ -100,8 +93,7 @@ static void pools(void)
     CHECK_INT(memory.bytes, 0);
 }
 
-static void levels(void)
-{
+static void levels(void) {
     int best = ln_isa_detect();
     CHECK(best >= 0 && best < LN_ISA_COUNT);
     CHECK_TEXT(linnet_isa_name(0), "scalar");
@@ -120,8 +112,7 @@ static void levels(void)
     CHECK_TEXT(linnet_status_name(12345), "unknown_status");
 }
 
-int main(void)
-{
+int main(void) {
     records();
     cut_names();
     pools();

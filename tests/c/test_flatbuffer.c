@@ -11,8 +11,7 @@ typedef struct sample {
     size_t text, ints, tables;
 } sample;
 
-static sample make(writer *w)
-{
+static sample make(writer *w) {
     static const int64_t ints[3] = {-1, 1, INT64_MAX};
     const double real = 2.5;
     uint64_t bits;
@@ -40,8 +39,7 @@ static sample make(writer *w)
 }
 
 /* Reads everything, as model.c would, and returns the problem. Sums what it reads so that nothing is left out. */
-static const char *read_all(const writer *w, uint64_t *sum)
-{
+static const char *read_all(const writer *w, uint64_t *sum) {
     ln_fb fb;
     ln_fb_table root = ln_fb_root(&fb, w->bytes + 64, w->used - 64, "LNT1"), child;
     ln_fb_vector ints, tables;
@@ -66,8 +64,7 @@ static const char *read_all(const writer *w, uint64_t *sum)
     return fb.problem;
 }
 
-static void good(void)
-{
+static void good(void) {
     static writer w;
     sample s = make(&w);
     ln_fb fb;
@@ -98,8 +95,7 @@ static void good(void)
     (void)s;
 }
 
-static void bad(size_t at, uint64_t value, int width, const char *what)
-{
+static void bad(size_t at, uint64_t value, int width, const char *what) {
     static writer w;
     uint64_t sum;
     const char *problem;
@@ -113,8 +109,7 @@ static void bad(size_t at, uint64_t value, int width, const char *what)
     }
 }
 
-static void lies(void)
-{
+static void lies(void) {
     static writer w;
     sample s = make(&w);
     size_t vtable = s.root.at - (w.bytes[s.root.at] | (size_t)w.bytes[s.root.at + 1] << 8);
@@ -134,8 +129,8 @@ static void lies(void)
     bad(vtable + 4 + 2, 10, 2, "misaligned");
     bad(s.root.slots[3], 0xfffffff0u, 4, "outside");
     bad(s.text, 0xffffffffu, 4, "past the end");
-    bad(s.text, 4, 4, "UTF-8");                 /* cut inside a character, and no NUL there */
-    bad(s.text + 4 + 2, 0, 1, "UTF-8");         /* NUL inside */
+    bad(s.text, 4, 4, "UTF-8");         /* cut inside a character, and no NUL there */
+    bad(s.text + 4 + 2, 0, 1, "UTF-8"); /* NUL inside */
     bad(s.text + 4 + 2, 0xff, 1, "UTF-8");
     bad(s.text + 4 + 2, 0xc0, 1, "UTF-8");
     bad(s.ints, 0x10000000, 4, "past the end"); /* times 8 it would wrap in 32 bits */
@@ -145,8 +140,7 @@ static void lies(void)
     bad(s.root.slots[7] + 7, 0x80, 1, "2^63");
 }
 
-static void shared(void)
-{
+static void shared(void) {
     /* A vector of n offsets to one large table each: the reader gives up instead of doing n times the work. */
     static writer w;
     written root, child;
@@ -161,18 +155,15 @@ static void shared(void)
     tables = writer_offsets(&w, 4000);
     writer_point(&w, root.slots[0], tables);
     child = writer_table(&w, "8888888888888888");
-    for (i = 0; i < 4000; i++)
-        writer_point(&w, tables + 4 + 4 * (size_t)i, child.at);
+    for (i = 0; i < 4000; i++) writer_point(&w, tables + 4 + 4 * (size_t)i, child.at);
     r = ln_fb_root(&fb, w.bytes + 64, w.used - 64, "LNT1");
     v = ln_fb_get_vector(&r, 0, 4);
-    for (i = 0; i < v.count && !fb.problem; i++)
-        ln_fb_table_at(&v, i);
+    for (i = 0; i < v.count && !fb.problem; i++) ln_fb_table_at(&v, i);
     CHECK(fb.problem != NULL && strstr(fb.problem, "too many times"));
     CHECK(i > 100 && i < 4000);
 }
 
-static void every_byte(void)
-{
+static void every_byte(void) {
     static writer w, changed;
     uint64_t sum, refused = 0;
     make(&w);
@@ -196,8 +187,7 @@ static void every_byte(void)
     CHECK(refused > 1000);
 }
 
-int main(void)
-{
+int main(void) {
     good();
     lies();
     shared();

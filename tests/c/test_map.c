@@ -30,8 +30,10 @@ static int emit_float(program *p, double v) {
 }
 
 static const ln_map_attributes *finish(program *p, int n_outputs) {
-    p->attributes = (ln_map_attributes){.program = {p->code, 5 * p->n}, .floats = {p->floats, p->n_floats},
-                                        .integers = {p->integers, p->n_integers}, .dtypes = {p->dtypes, n_outputs}};
+    p->attributes = (ln_map_attributes){.program = {p->code, 5 * p->n},
+                                        .floats = {p->floats, p->n_floats},
+                                        .integers = {p->integers, p->n_integers},
+                                        .dtypes = {p->dtypes, n_outputs}};
     return &p->attributes;
 }
 
@@ -40,25 +42,24 @@ static const int register_types[4] = {LINNET_F32, LINNET_F64, LINNET_I32, LINNET
 
 /* Values that reach every branch: specials among numbers of many magnitudes. */
 static void *values_of(int dtype, int64_t n, bool small) {
-    static const double specials[] = {0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 1.5, 2.5, -2.5, 1e-45, -1e-40, 1e-38, 3e38, -3e38, 88.0,
-                                      89.0, -87.5, -103.9, 1e6, 1.1e6, 1e20, 16777217.0, 0.4142135, 7.0, -8.0, 31.0, 63.0};
+    static const double specials[] = {0.0,   -0.0,   1.0,        -1.0,      0.5,   -0.5, 2.0,  1.5,   2.5,    -2.5,
+                                      1e-45, -1e-40, 1e-38,      3e38,      -3e38, 88.0, 89.0, -87.5, -103.9, 1e6,
+                                      1.1e6, 1e20,   16777217.0, 0.4142135, 7.0,   -8.0, 31.0, 63.0};
     char *data = malloc((size_t)ln_max(1, n) * 8);
     for (int64_t i = 0; i < n; i++) {
         int kind = random_below(6);
         double v = random_unit() * (small ? 4.0 : pow(10.0, random_below(12) - 4));
-        if (kind == 0)
-            v = specials[random_below((int)(sizeof specials / sizeof *specials))];
+        if (kind == 0) v = specials[random_below((int)(sizeof specials / sizeof *specials))];
         if (ln_dtype_is_float(dtype)) {
-            if (kind == 1 && !small)
-                v = (double[]){INFINITY, -INFINITY, NAN}[random_below(3)];
+            if (kind == 1 && !small) v = (double[]){INFINITY, -INFINITY, NAN}[random_below(3)];
             ln_store_f64(data, dtype, i, v);
         } else {
-            int64_t w = kind == 2 ? INT64_MIN + random_below(3) : kind == 3 ? INT64_MAX : (int64_t)random_below(200) - 100;
-            if (kind == 4)
-                w = (int64_t)((uint64_t)random_u32() << 32 | random_u32());
+            int64_t w = kind == 2   ? INT64_MIN + random_below(3)
+                        : kind == 3 ? INT64_MAX
+                                    : (int64_t)random_below(200) - 100;
+            if (kind == 4) w = (int64_t)((uint64_t)random_u32() << 32 | random_u32());
             memcpy(data + (size_t)i * ln_dtype_size(dtype), &w, ln_dtype_size(dtype));
-            if (dtype == LINNET_BOOL)
-                data[i] = (char)random_below(2);
+            if (dtype == LINNET_BOOL) data[i] = (char)random_below(2);
         }
     }
     return data;
@@ -66,8 +67,14 @@ static void *values_of(int dtype, int64_t n, bool small) {
 
 static void run_case(const char *name, program *p, int n_inputs, const ln_tensor *inputs, int n_outputs, int layout,
                      bool small, const ln_quant *quant_y) {
-    test_case t = {.name = name, .op = LN_OP_MAP, .attributes = finish(p, n_outputs), .n_inputs = n_inputs,
-                   .n_outputs = n_outputs, .y_layout = layout, .tolerance = -1, .expect = "map_any"};
+    test_case t = {.name = name,
+                   .op = LN_OP_MAP,
+                   .attributes = finish(p, n_outputs),
+                   .n_inputs = n_inputs,
+                   .n_outputs = n_outputs,
+                   .y_layout = layout,
+                   .tolerance = -1,
+                   .expect = "map_any"};
     for (int i = 0; i < n_inputs; i++) {
         uint64_t bytes;
         t.inputs[i] = inputs[i];
@@ -77,8 +84,7 @@ static void run_case(const char *name, program *p, int n_inputs, const ln_tensor
     }
     t.outputs[0].quant = quant_y;
     compare(&t);
-    for (int i = 0; i < n_inputs; i++)
-        free((void *)(uintptr_t)t.values[i]);
+    for (int i = 0; i < n_inputs; i++) free((void *)(uintptr_t)t.values[i]);
 }
 
 /* ---- every opcode with every register type ---- */
@@ -86,13 +92,11 @@ static void run_case(const char *name, program *p, int n_inputs, const ln_tensor
 static void test_opcodes(void) {
     for (int opcode = LN_MAP_ADD; opcode < LN_MAP_LIMIT; opcode++) {
         const ln_map_opcode_row *row = &ln_map_opcodes[opcode];
-        if (!row->name)
-            continue;
+        if (!row->name) continue;
         for (int k = 0; k < 4; k++) {
             int type = register_types[k], bit = k < 2 ? 1 : 2;
             bool fixed = opcode == LN_MAP_FIXED_MULTIPLY || opcode == LN_MAP_FIXED_MULTIPLY_SINGLE;
-            if (!(row->types & bit) || (fixed && type != LINNET_I32))
-                continue;
+            if (!(row->types & bit) || (fixed && type != LINNET_I32)) continue;
             for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
                 program p = {0};
                 char name[64];
@@ -103,8 +107,7 @@ static void test_opcodes(void) {
                 if (fixed) {
                     p.integers[0] = 1073741824 + random_below(1000000000);
                     p.integers[1] = random_below(40) - 8;
-                    if (p.integers[1] > 31)
-                        p.integers[1] = 31;
+                    if (p.integers[1] > 31) p.integers[1] = 31;
                     p.n_integers = 2;
                     y = emit(&p, opcode, type, a, 0, 1);
                 } else if (opcode == LN_MAP_TABLE) {
@@ -143,12 +146,12 @@ static void test_memory(void) {
                 char name[64];
                 int64_t n = sizes[random_below(10)];
                 ln_tensor in[1] = {TENSOR(dtype, 0, n)};
-                if (dtype == LINNET_U32 && register_types[k] == LINNET_I32)
-                    continue;
+                if (dtype == LINNET_U32 && register_types[k] == LINNET_I32) continue;
                 int a = emit(&p, LN_MAP_LOAD, register_types[k], 0, 0, 0);
                 emit(&p, LN_MAP_STORE, register_types[k], a, 0, 0);
                 p.dtypes[0] = to;
-                snprintf(name, sizeof name, "dtype %d to %d by register %d, size %d", dtype, to, register_types[k], (int)n);
+                snprintf(name, sizeof name, "dtype %d to %d by register %d, size %d", dtype, to, register_types[k],
+                         (int)n);
                 run_case(name, &p, 1, in, 1, 0, false, NULL);
             }
     for (int i = 0; i < 4; i++)
@@ -170,11 +173,9 @@ static int random_chain(program *p, int n_inputs, int length, int rank) {
     static const int unary[] = {LN_MAP_NEG, LN_MAP_TANH, LN_MAP_SIGMOID, LN_MAP_FLOOR, LN_MAP_ABS};
     static const int binary[] = {LN_MAP_ADD, LN_MAP_SUB, LN_MAP_MUL, LN_MAP_MAX, LN_MAP_MIN};
     int values[128], n = 0;
-    for (int i = 0; i < n_inputs; i++)
-        values[n++] = emit(p, LN_MAP_LOAD, LINNET_F32, i, 0, 0);
+    for (int i = 0; i < n_inputs; i++) values[n++] = emit(p, LN_MAP_LOAD, LINNET_F32, i, 0, 0);
     values[n++] = emit_float(p, 0.75);
-    if (rank > 0)
-        values[n++] = emit(p, LN_MAP_IOTA, LINNET_F32, random_below(rank), 0, 0);
+    if (rank > 0) values[n++] = emit(p, LN_MAP_IOTA, LINNET_F32, random_below(rank), 0, 0);
     for (int i = 0; i < length; i++) {
         int a = values[random_below(n)], b = values[n - 1];
         if (i % 7 == 3) { /* through another register type and back */
@@ -196,9 +197,15 @@ static void test_broadcast(void) {
     for (int round = 0; round < 60; round++) {
         int64_t a = 1 + random_below(5), b = 1 + random_below(40), c = 1 + random_below(33), d = 1 + random_below(9);
         int layout = random_below(2);
-        ln_tensor patterns[] = {TENSOR(LINNET_F32, layout, a, b, c, d), TENSOR(LINNET_F32, 0, 1), TENSOR(LINNET_F32, 0, d),
-                                TENSOR(LINNET_F32, 0, b, 1, 1), TENSOR(LINNET_F32, 0, c, 1), TENSOR(LINNET_F16, 1 - layout, a, b, c, d),
-                                TENSOR(LINNET_I8, 0, a, 1, 1, 1), TENSOR(LINNET_F32, 1, a, b, 1, d), TENSOR(LINNET_BF16, 0, b, c, d)};
+        ln_tensor patterns[] = {TENSOR(LINNET_F32, layout, a, b, c, d),
+                                TENSOR(LINNET_F32, 0, 1),
+                                TENSOR(LINNET_F32, 0, d),
+                                TENSOR(LINNET_F32, 0, b, 1, 1),
+                                TENSOR(LINNET_F32, 0, c, 1),
+                                TENSOR(LINNET_F16, 1 - layout, a, b, c, d),
+                                TENSOR(LINNET_I8, 0, a, 1, 1, 1),
+                                TENSOR(LINNET_F32, 1, a, b, 1, d),
+                                TENSOR(LINNET_BF16, 0, b, c, d)};
         ln_tensor in[3] = {patterns[random_below(2) ? 0 : 5], patterns[random_below(9)], patterns[random_below(9)]};
         program p = {0};
         int y = random_chain(&p, 3, 1 + random_below(40), 4);
@@ -221,8 +228,7 @@ static void test_quantized(void) {
         int64_t dims[3] = {1 + random_below(4), 1 + random_below(30), 1 + random_below(70)};
         ln_quant *qx = quant_of(1, 0, 0.001, 0.1, -20, 20);
         ln_quant *qy = quant_of(per_axis == 2 ? (int)dims[axis] : 1, axis, 0.001, 0.1, 0, 0);
-        if (per_axis == 1)
-            qx->bits = 4;
+        if (per_axis == 1) qx->bits = 4;
         ln_tensor in[2] = {tensor_of(from, 0, 3, dims), tensor_of(LINNET_F32, 0, 3, dims)};
         in[0].quant = qx;
         program p = {0};
@@ -243,8 +249,7 @@ static void test_quantized(void) {
             int w = emit(&q, LN_MAP_ERF, LINNET_F32, u, 0, 0);
             emit(&q, LN_MAP_STORE_QUANTIZED, LINNET_F32, w, 0, 0);
             q.dtypes[0] = to;
-            if (per_axis != 2)
-                run_case("table", &q, 1, in, 1, 0, false, qy);
+            if (per_axis != 2) run_case("table", &q, 1, in, 1, 0, false, qy);
         }
         quant_free(qx);
         quant_free(qy);
@@ -255,8 +260,7 @@ static void test_quantized(void) {
 
 static void test_in_place(void) {
     for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
-        if ((*k)->op != LN_OP_MAP || (*k)->isa > ln_isa_detect())
-            continue;
+        if ((*k)->op != LN_OP_MAP || (*k)->isa > ln_isa_detect()) continue;
         program p = {0};
         int x = emit(&p, LN_MAP_LOAD, LINNET_F32, 0, 0, 0);
         int s = emit(&p, LN_MAP_SIGMOID, LINNET_F32, x, 0, 0);
@@ -266,19 +270,29 @@ static void test_in_place(void) {
         p.dtypes[0] = p.dtypes[1] = LINNET_F32;
         enum { N = 1300 };
         float values[N], copy[N], other[N];
-        for (int i = 0; i < N; i++)
-            values[i] = copy[i] = (float)random_unit();
+        for (int i = 0; i < N; i++) values[i] = copy[i] = (float)random_unit();
         ln_memory memory;
         ln_pool pool;
         ln_memory_init(&memory, NULL);
         ln_pool_init(&pool, &memory);
         ln_tensor in = TENSOR(LINNET_F32, 0, N), out[2] = {in, in};
-        ln_call call = {.op = &ln_ops[LN_OP_MAP], .attributes = finish(&p, 2), .n_inputs = 1, .n_outputs = 2, .inputs = &in,
-                        .outputs = out, .inner = out, .isa = (*k)->isa, .threads = 1, .phases = 1, .work = {1, 1}, .grain = 1,
+        ln_call call = {.op = &ln_ops[LN_OP_MAP],
+                        .attributes = finish(&p, 2),
+                        .n_inputs = 1,
+                        .n_outputs = 2,
+                        .inputs = &in,
+                        .outputs = out,
+                        .inner = out,
+                        .isa = (*k)->isa,
+                        .threads = 1,
+                        .phases = 1,
+                        .work = {1, 1},
+                        .grain = 1,
                         .plan = &pool};
         bool ok = (*k)->supports(&call) && (*k)->configure(&call) == LINNET_OK;
         char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + 64, 64));
-        ln_buffers b = {.inputs = (const void *[]){values}, .outputs = (void *[]){values, other}, .thread_scratch = scratch};
+        ln_buffers b = {
+            .inputs = (const void *[]){values}, .outputs = (void *[]){values, other}, .thread_scratch = scratch};
         ok = ok && (*k)->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
         for (int i = 0; i < N && ok; i++)
             ok = values[i] == ln_sigmoid_f(copy[i]) && other[i] == ln_sigmoid_f(copy[i]) * copy[i];
@@ -354,8 +368,18 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
         inputs[i] = buffers[i].data;
         data[i] = buffers[i].data;
     }
-    ln_call node = {.op = &ln_ops[LN_OP_MAP], .attributes = map, .n_inputs = n_inputs, .n_outputs = 1, .inputs = in,
-                    .outputs = &y, .inner = &y, .threads = 1, .phases = 1, .work = {1, 1}, .grain = 1, .plan = &pool};
+    ln_call node = {.op = &ln_ops[LN_OP_MAP],
+                    .attributes = map,
+                    .n_inputs = n_inputs,
+                    .n_outputs = 1,
+                    .inputs = in,
+                    .outputs = &y,
+                    .inner = &y,
+                    .threads = 1,
+                    .phases = 1,
+                    .work = {1, 1},
+                    .grain = 1,
+                    .plan = &pool};
     extern const ln_kernel ln_reference_map;
     bool ok = ln_reference_map.configure(&node) == LINNET_OK;
     char *scratch = aligned_alloc(64, ln_round_up(node.scratch_thread + 64, 64));
@@ -368,14 +392,22 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
     extra[0] = NULL; /* the op's own input */
     int m = 1;
     for (int i = 0; i < n_inputs; i++) {
-        if (i == tile)
-            continue;
+        if (i == tile) continue;
         e.operand[i] = m - 1;
         extra[m] = inputs[i];
         all[m++] = in[i];
     }
-    ln_call call = {.op = &ln_ops[LN_OP_CONV], .n_inputs = 1, .n_outputs = 1, .inputs = all, .outputs = &y, .n_extra = m - 1,
-                    .inner = &x, .epilogue = &e, .isa = isa, .threads = 1, .plan = &pool};
+    ln_call call = {.op = &ln_ops[LN_OP_CONV],
+                    .n_inputs = 1,
+                    .n_outputs = 1,
+                    .inputs = all,
+                    .outputs = &y,
+                    .n_extra = m - 1,
+                    .inner = &x,
+                    .epilogue = &e,
+                    .isa = isa,
+                    .threads = 1,
+                    .plan = &pool};
     ok = ok && ln_epilogue_prepare(&e, &call) == LINNET_OK;
     ok = ok && e.clamp_only == (kind == 0);
     ln_buffers c_buffers = {.inputs = extra, .outputs = (void *[]){got.data}};
@@ -385,8 +417,7 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
     for (int64_t r0 = 0; r0 < rows && ok; r0 += th)
         for (int64_t c0 = 0; c0 < columns; c0 += tw) {
             int64_t rn = ln_min(th, rows - r0), cn = ln_min(tw, columns - c0), stride = random_below(2) ? tw + 3 : cn;
-            if (rn == th && stride != cn)
-                stride = cn + 3 <= tw + 3 ? cn + 3 : cn;
+            if (rn == th && stride != cn) stride = cn + 3 <= tw + 3 ? cn + 3 : cn;
             for (int64_t i = 0; i < rn; i++)
                 memcpy(t + i * stride, data[tile] + (r0 + i) * columns + c0, (size_t)cn * 4);
             ln_epilogue_apply(&call, &c_buffers, r0, rn, c0, cn, t, stride);
@@ -394,12 +425,12 @@ static void epilogue_case(int isa, int kind, int layout, int64_t n, int64_t c, i
     ok = ok && memcmp(got.data, expected.data, bytes_of(&y)) == 0;
     comparisons++;
     if (!ok) {
-        fprintf(stderr, "FAIL epilogue kind %d isa %d layout %d [%d, %d, %d, %d]\n", kind, isa, layout, (int)n, (int)c, (int)h, (int)w);
+        fprintf(stderr, "FAIL epilogue kind %d isa %d layout %d [%d, %d, %d, %d]\n", kind, isa, layout, (int)n, (int)c,
+                (int)h, (int)w);
         failures++;
     }
     free(scratch);
-    for (int i = 0; i < n_inputs; i++)
-        guarded_free(&buffers[i]);
+    for (int i = 0; i < n_inputs; i++) guarded_free(&buffers[i]);
     guarded_free(&expected), guarded_free(&got), guarded_free(&tile_data);
     quant_free(q), quant_free(q_axis);
     ln_pool_free(&pool);
@@ -409,15 +440,14 @@ static void test_epilogues(void) {
     for (int isa = 0; isa <= ln_isa_detect(); isa++)
         for (int kind = 0; kind < 5; kind++)
             for (int round = 0; round < 24; round++)
-                epilogue_case(isa, kind, round % 2, 1 + random_below(2), 1 + random_below(round < 4 ? 2 : 150), 1 + random_below(8),
-                              1 + random_below(90));
+                epilogue_case(isa, kind, round % 2, 1 + random_below(2), 1 + random_below(round < 4 ? 2 : 150),
+                              1 + random_below(8), 1 + random_below(90));
 }
 
 /* ---- accuracy, against the host's libm in f64 ---- */
 
 static double ulps(float got, double want) {
-    if (isnan(want) || isnan(got))
-        return isnan(want) && isnan(got) ? 0 : 1e9;
+    if (isnan(want) || isnan(got)) return isnan(want) && isnan(got) ? 0 : 1e9;
     if (isinf((float)want) || isinf(got))
         return got == (float)want || (isinf(got) && fabs(want) > 3.4028234e38) ? 0 : 1e9;
     int e;
@@ -433,34 +463,35 @@ static void test_accuracy(bool print) {
         float (*own)(float);
         double (*libm)(double);
         double bound;
-    } functions[] = {{"exp", ln_exp_f, exp, 1.1},        {"sigmoid", ln_sigmoid_f, sigmoid, 2.7}, {"tanh", ln_tanh_f, tanh, 1.6},
-                     {"erf", ln_erf_f, erf, 1.5},        {"log", ln_log_f, log, 0.51},            {"log1p", ln_log1p_f, log1p, 0.51},
-                     {"expm1", ln_expm1_f, expm1, 0.51}, {"sinh", ln_sinh_f, sinh, 0.51},         {"cosh", ln_cosh_f, cosh, 0.51},
-                     {"asinh", ln_asinh_f, asinh, 0.51}, {"acosh", ln_acosh_f, acosh, 0.51},      {"atanh", ln_atanh_f, atanh, 0.51},
-                     {"sin", ln_sin_f, sin, 0.51},       {"cos", ln_cos_f, cos, 0.51},            {"tan", ln_tan_f, tan, 0.51},
-                     {"asin", ln_asin_f, asin, 0.51},    {"acos", ln_acos_f, acos, 0.51},         {"atan", ln_atan_f, atan, 0.51},
-                     {"floor", ln_floor_f, floor, 0},    {"ceil", ln_ceil_f, ceil, 0},            {"round", ln_round_f, rint, 0},
-                     {"trunc", ln_trunc_f, trunc, 0}};
+    } functions[] = {{"exp", ln_exp_f, exp, 1.1},        {"sigmoid", ln_sigmoid_f, sigmoid, 2.7},
+                     {"tanh", ln_tanh_f, tanh, 1.6},     {"erf", ln_erf_f, erf, 1.5},
+                     {"log", ln_log_f, log, 0.51},       {"log1p", ln_log1p_f, log1p, 0.51},
+                     {"expm1", ln_expm1_f, expm1, 0.51}, {"sinh", ln_sinh_f, sinh, 0.51},
+                     {"cosh", ln_cosh_f, cosh, 0.51},    {"asinh", ln_asinh_f, asinh, 0.51},
+                     {"acosh", ln_acosh_f, acosh, 0.51}, {"atanh", ln_atanh_f, atanh, 0.51},
+                     {"sin", ln_sin_f, sin, 0.51},       {"cos", ln_cos_f, cos, 0.51},
+                     {"tan", ln_tan_f, tan, 0.51},       {"asin", ln_asin_f, asin, 0.51},
+                     {"acos", ln_acos_f, acos, 0.51},    {"atan", ln_atan_f, atan, 0.51},
+                     {"floor", ln_floor_f, floor, 0},    {"ceil", ln_ceil_f, ceil, 0},
+                     {"round", ln_round_f, rint, 0},     {"trunc", ln_trunc_f, trunc, 0}};
     for (size_t f = 0; f < sizeof functions / sizeof *functions; f++) {
         double worst = 0;
         float at = 0;
         for (uint64_t u = 0; u < 0x100000000u; u += 4099) { /* a prime step visits every exponent */
             float x = ln_from_bits_f((uint32_t)u), y = functions[f].own(x);
             double want = functions[f].libm((double)x), e = ulps(y, want);
-            if (y == 0 && want == 0 && !signbit(y) != !signbit(want))
-                e = 1e9;
-            if (e > worst)
-                worst = e, at = x;
+            if (y == 0 && want == 0 && !signbit(y) != !signbit(want)) e = 1e9;
+            if (e > worst) worst = e, at = x;
         }
         comparisons++;
         if (worst > functions[f].bound) {
             fprintf(stderr, "FAIL %s: %.3f ulp at %.9g\n", functions[f].name, worst, (double)at);
             failures++;
         }
-        if (print)
-            printf("%-8s %.3f ulp (at %.9g)\n", functions[f].name, worst, (double)at);
+        if (print) printf("%-8s %.3f ulp (at %.9g)\n", functions[f].name, worst, (double)at);
     }
-    static const float specials[] = {0.0f, -0.0f, 1, -1, 2, -2, 0.5f, 3, -3, INFINITY, -INFINITY, NAN, 1e-45f, 1e30f, 16777216.0f};
+    static const float specials[] = {0.0f, -0.0f,    1,         -1,  2,      -2,    0.5f,       3,
+                                     -3,   INFINITY, -INFINITY, NAN, 1e-45f, 1e30f, 16777216.0f};
     double worst[2] = {0};
     for (int i = 0; i < 400000; i++) {
         float a = ln_from_bits_f(random_u32()), b = ln_from_bits_f(random_u32());
@@ -476,8 +507,7 @@ static void test_accuracy(bool print) {
         fprintf(stderr, "FAIL pow %.3f, atan2 %.3f ulp\n", worst[0], worst[1]);
         failures++;
     }
-    if (print)
-        printf("pow      %.3f ulp\natan2    %.3f ulp\n", worst[0], worst[1]);
+    if (print) printf("pow      %.3f ulp\natan2    %.3f ulp\n", worst[0], worst[1]);
 }
 
 int main(int argc, char **argv) {

@@ -12,15 +12,13 @@
 static sample_model base, changed;
 static size_t live;
 
-static void *count_alloc(void *context, size_t size, size_t alignment)
-{
+static void *count_alloc(void *context, size_t size, size_t alignment) {
     (void)context;
     live += size;
     return aligned_alloc(alignment, size);
 }
 
-static void count_free(void *context, void *pointer, size_t size)
-{
+static void count_free(void *context, void *pointer, size_t size) {
     (void)context;
     live -= size;
     free(pointer);
@@ -28,16 +26,14 @@ static void count_free(void *context, void *pointer, size_t size)
 
 static const linnet_allocator counting = {NULL, count_alloc, count_free};
 
-static linnet_status open_size(const void *data, size_t size, linnet_model **model, linnet_error *error)
-{
+static linnet_status open_size(const void *data, size_t size, linnet_model **model, linnet_error *error) {
     linnet_model_config config;
     linnet_model_config_init(&config);
     config.allocator = &counting;
     return linnet_model_open_memory(data, size, 0, &config, model, error);
 }
 
-static void good(void)
-{
+static void good(void) {
     linnet_model *model;
     linnet_error error;
     linnet_tensor_info info;
@@ -86,8 +82,7 @@ static void good(void)
     linnet_model_free(NULL);
 }
 
-static void as_file(void)
-{
+static void as_file(void) {
     char path[] = "/tmp/linnet-test-XXXXXX";
     int file = mkstemp(path);
     linnet_model *model;
@@ -107,8 +102,7 @@ static void as_file(void)
     CHECK_INT(linnet_model_open(NULL, NULL, &model, NULL), LINNET_INVALID_ARGUMENT);
 }
 
-static void arguments(void)
-{
+static void arguments(void) {
     linnet_model *model = (linnet_model *)1;
     linnet_model_config config;
     linnet_error error;
@@ -127,15 +121,13 @@ static void arguments(void)
     memcpy(moved + 1, base.w.bytes, base.size); /* misaligned: copied, so it may change at once */
     CHECK_INT(open_size(moved + 1, base.size, &model, &error), LINNET_OK);
     memset(moved, 0, sizeof moved);
-    if (model)
-        CHECK(((const float *)model->functions[0].values[1].tensor.data)[5] == 6.0f);
+    if (model) CHECK(((const float *)model->functions[0].values[1].tensor.data)[5] == 6.0f);
     linnet_model_free(model);
     CHECK_INT(live, 0);
 }
 
 /* Field `at` of the good file set to `value`, sealed again: refused with this code and these words. */
-static void wrong(size_t at, uint64_t value, int width, linnet_status code, const char *words)
-{
+static void wrong(size_t at, uint64_t value, int width, linnet_status code, const char *words) {
     linnet_model *model;
     linnet_error error;
     char text[1024];
@@ -146,20 +138,22 @@ static void wrong(size_t at, uint64_t value, int width, linnet_status code, cons
     CHECK_INT(open_size(changed.w.bytes, changed.size, &model, &error), code);
     CHECK(model == NULL);
     linnet_error_format(&error, text, sizeof text);
-    if (!strstr(text, words))
-        CHECK_TEXT(text, words);
+    if (!strstr(text, words)) CHECK_TEXT(text, words);
     CHECK(error.code == (int)code && !strchr(text, '\n'));
     linnet_model_free(model);
     CHECK_INT(live, 0);
 }
 
-static void headers(void)
-{
-    static const struct { int at, width; uint64_t value; linnet_status code; } cases[] = {
-        {0, 1, 'M', LINNET_BAD_MAGIC},    {6, 1, '\n', LINNET_BAD_MAGIC},  {12, 4, 2, LINNET_NEWER_FORMAT},
-        {8, 4, 0, LINNET_CORRUPT},        {12, 4, 0, LINNET_CORRUPT},      {16, 8, 128, LINNET_CORRUPT},
+static void headers(void) {
+    static const struct {
+        int at, width;
+        uint64_t value;
+        linnet_status code;
+    } cases[] = {
+        {0, 1, 'M', LINNET_BAD_MAGIC},    {6, 1, '\n', LINNET_BAD_MAGIC},      {12, 4, 2, LINNET_NEWER_FORMAT},
+        {8, 4, 0, LINNET_CORRUPT},        {12, 4, 0, LINNET_CORRUPT},          {16, 8, 128, LINNET_CORRUPT},
         {24, 8, 1 << 20, LINNET_CORRUPT}, {24, 8, UINT64_MAX, LINNET_CORRUPT}, {24, 8, 0, LINNET_CORRUPT},
-        {32, 4, 0, LINNET_CORRUPT},       {40, 8, 1 << 20, LINNET_TRUNCATED}, {40, 8, 64, LINNET_CORRUPT},
+        {32, 4, 0, LINNET_CORRUPT},       {40, 8, 1 << 20, LINNET_TRUNCATED},  {40, 8, 64, LINNET_CORRUPT},
     };
     linnet_model *model;
     linnet_error error;
@@ -176,8 +170,7 @@ static void headers(void)
     CHECK_INT(live, 0);
 }
 
-static void structures(void)
-{
+static void structures(void) {
     const sample_model *b = &base;
     size_t p = b->program + 4;
     wrong(68, 'X', 1, LINNET_CORRUPT, "identifier");
@@ -264,8 +257,7 @@ static void structures(void)
 }
 
 /* Quantization needs an integer tensor: x alone becomes i8, which a map may load. */
-static void quantization(void)
-{
+static void quantization(void) {
     sample_model keep;
     linnet_model *model;
     linnet_error error;
@@ -305,8 +297,7 @@ static void quantization(void)
 }
 
 /* Every byte of the structure changed in several ways and sealed again: never a crash, and nothing kept. */
-static void every_byte(void)
-{
+static void every_byte(void) {
     int refused = 0, taken = 0;
     for (size_t at = 64; at < base.structure_end; at++)
         for (int way = 0; way < 12; way++) {
@@ -326,8 +317,7 @@ static void every_byte(void)
     CHECK_INT(live, 0);
 }
 
-int main(void)
-{
+int main(void) {
     sample_make(&base);
     good();
     as_file();

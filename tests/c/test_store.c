@@ -9,24 +9,21 @@
 
 static sample_model file;
 
-static linnet_model *open_sample(void)
-{
+static linnet_model *open_sample(void) {
     linnet_model *model = NULL;
     sample_make(&file);
     CHECK_INT(linnet_model_open_memory(file.w.bytes, file.size, 0, NULL, &model, NULL), LINNET_OK);
     return model;
 }
 
-static void values(void)
-{
+static void values(void) {
     linnet_model *model = open_sample();
     linnet_store *store = NULL, *other = NULL;
     linnet_error error;
     float two[2] = {0, 0};
     CHECK_INT(linnet_store_create(model, NULL, &store, &error), LINNET_OK);
     CHECK_INT(linnet_store_create(model, NULL, &other, &error), LINNET_OK);
-    if (!store || !other)
-        return;
+    if (!store || !other) return;
     CHECK(linnet_store_bytes(store) >= 8);
     CHECK_INT(linnet_store_bytes(store), ln_store_bytes_for(model));
     CHECK_INT(linnet_store_read(store, "state", two, sizeof two, &error), LINNET_OK);
@@ -68,21 +65,17 @@ typedef struct side {
     int torn;
 } side;
 
-static void *use(void *argument)
-{
+static void *use(void *argument) {
     side *s = argument;
     for (int i = 1; i <= 3000; i++) {
         float two[2] = {s->sign * (float)i, s->sign * (float)i};
-        if (linnet_store_write(s->store, "state", two, sizeof two, NULL))
-            s->torn++;
-        if (linnet_store_read(s->store, "state", two, sizeof two, NULL) || two[0] != two[1])
-            s->torn++;
+        if (linnet_store_write(s->store, "state", two, sizeof two, NULL)) s->torn++;
+        if (linnet_store_read(s->store, "state", two, sizeof two, NULL) || two[0] != two[1]) s->torn++;
     }
     return NULL;
 }
 
-static void at_once(void)
-{
+static void at_once(void) {
     linnet_model *model = open_sample();
     side sides[2] = {{NULL, 1, 0}, {NULL, -1, 0}};
     pthread_t threads[2];
@@ -108,23 +101,19 @@ typedef struct limited {
     size_t live;
 } limited;
 
-static void *limited_alloc(void *context, size_t size, size_t alignment)
-{
+static void *limited_alloc(void *context, size_t size, size_t alignment) {
     limited *l = context;
-    if (l->left-- <= 0)
-        return NULL;
+    if (l->left-- <= 0) return NULL;
     l->live += size;
     return aligned_alloc(alignment, size);
 }
 
-static void limited_free(void *context, void *pointer, size_t size)
-{
+static void limited_free(void *context, void *pointer, size_t size) {
     ((limited *)context)->live -= size;
     free(pointer);
 }
 
-static void without_memory(void)
-{
+static void without_memory(void) {
     limited l = {0, 0};
     linnet_allocator allocator = {&l, limited_alloc, limited_free};
     linnet_model *model = open_sample();
@@ -150,8 +139,7 @@ static void without_memory(void)
     linnet_model_free(model);
 }
 
-int main(void)
-{
+int main(void) {
     values();
     at_once();
     without_memory();

@@ -1,5 +1,6 @@
 /* test_threads.c - the thread pool and the readers-writer lock: every task once, none after the end, many times over.
- * Run under ThreadSanitizer as well; the pool is used spinning, asleep, and from several threads with pools of their own. */
+ * Run under ThreadSanitizer as well; the pool is used spinning, asleep, and from several threads with pools of their
+ * own. */
 #define _POSIX_C_SOURCE 200809L
 
 #include "check.h"
@@ -18,17 +19,14 @@ typedef struct work {
     int spin;
 } work;
 
-static void task(void *argument, int index)
-{
+static void task(void *argument, int index) {
     work *w = argument;
-    for (volatile int i = 0; i < w->spin; i++)
-        ;
+    for (volatile int i = 0; i < w->spin; i++);
     w->runs[index]++;
     w->sums[index] += w->runs[index];
 }
 
-static ln_threads *start(ln_memory *memory, void **block, int workers)
-{
+static ln_threads *start(ln_memory *memory, void **block, int workers) {
     ln_threads *threads = NULL;
     linnet_error error;
     *block = ln_memory_alloc(memory, ln_threads_size(workers));
@@ -37,21 +35,18 @@ static ln_threads *start(ln_memory *memory, void **block, int workers)
     return threads;
 }
 
-static void stop(ln_memory *memory, void *block, ln_threads *threads, int workers)
-{
+static void stop(ln_memory *memory, void *block, ln_threads *threads, int workers) {
     ln_threads_free(threads);
     ln_memory_free(memory, block, ln_threads_size(workers));
 }
 
-static void nap(long microseconds)
-{
+static void nap(long microseconds) {
     struct timespec time = {0, microseconds * 1000};
     nanosleep(&time, NULL);
 }
 
 /* Counts vary from run to run, so that workers skip runs and come late. */
-static void *many_runs(void *argument)
-{
+static void *many_runs(void *argument) {
     int workers = *(int *)argument, expected[MOST] = {0}, wrong = 0;
     ln_memory memory;
     void *block;
@@ -78,8 +73,7 @@ static void *many_runs(void *argument)
             }
         }
         ln_threads_end(threads);
-        if (session % 5 == 0)
-            nap(200); /* workers fall asleep */
+        if (session % 5 == 0) nap(200); /* workers fall asleep */
     }
     ln_threads_free(threads);
     ln_memory_free(&memory, block, ln_threads_size(workers));
@@ -87,8 +81,7 @@ static void *many_runs(void *argument)
     return NULL;
 }
 
-static void outside_of_a_session(void)
-{
+static void outside_of_a_session(void) {
     ln_memory memory;
     void *block;
     work w;
@@ -98,8 +91,7 @@ static void outside_of_a_session(void)
     memset(&w, 0, sizeof w);
     for (int i = 0; i < 50; i++) /* no begin: workers never spin, all the same the work is done */
         ln_threads_run(threads, task, &w, 4);
-    for (int i = 0; i < 4; i++)
-        CHECK_INT(w.runs[i], 50);
+    for (int i = 0; i < 4; i++) CHECK_INT(w.runs[i], 50);
     ln_threads_run(threads, task, &w, 100); /* more than there are threads: as many as there are */
     CHECK_INT(w.runs[3], 51);
     CHECK_INT(w.runs[4], 0);
@@ -112,8 +104,7 @@ static void outside_of_a_session(void)
 }
 
 /* Workers that wait without work use next to no processor time, inside a session as well as outside. */
-static void idle_workers_sleep(void)
-{
+static void idle_workers_sleep(void) {
     ln_memory memory;
     void *block;
     work w;
@@ -139,8 +130,7 @@ typedef struct shared {
     int a, b, torn;
 } shared;
 
-static void *reader(void *argument)
-{
+static void *reader(void *argument) {
     shared *s = argument;
     int torn = 0;
     for (int i = 0; i < 2000; i++) {
@@ -154,8 +144,7 @@ static void *reader(void *argument)
     return NULL;
 }
 
-static void *writer(void *argument)
-{
+static void *writer(void *argument) {
     shared *s = argument;
     for (int i = 0; i < 2000; i++) {
         ln_lock_exclusive(&s->lock);
@@ -166,30 +155,25 @@ static void *writer(void *argument)
     return NULL;
 }
 
-static void lock(void)
-{
+static void lock(void) {
     shared s;
     pthread_t threads[4];
     memset(&s, 0, sizeof s);
     CHECK(ln_lock_init(&s.lock));
-    for (int i = 0; i < 4; i++)
-        CHECK_INT(pthread_create(&threads[i], NULL, i < 2 ? reader : writer, &s), 0);
-    for (int i = 0; i < 4; i++)
-        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++) CHECK_INT(pthread_create(&threads[i], NULL, i < 2 ? reader : writer, &s), 0);
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
     CHECK_INT(s.a, 4000);
     CHECK_INT(s.b, 4000);
     CHECK_INT(s.torn, 0);
     ln_lock_destroy(&s.lock);
 }
 
-int main(void)
-{
+int main(void) {
     int workers[3] = {1, 3, 7};
     pthread_t threads[3];
     outside_of_a_session();
     idle_workers_sleep();
-    for (int i = 0; i < 3; i++)
-        CHECK_INT(pthread_create(&threads[i], NULL, many_runs, &workers[i]), 0);
+    for (int i = 0; i < 3; i++) CHECK_INT(pthread_create(&threads[i], NULL, many_runs, &workers[i]), 0);
     for (int i = 0; i < 3; i++) {
         pthread_join(threads[i], NULL);
         CHECK_INT(workers[i], 0);

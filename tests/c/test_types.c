@@ -8,24 +8,17 @@
 #include <math.h>
 
 /* Value of a 16-bit float by its definition (IEEE 754-2019, 3.4). */
-static double value_of(unsigned bits, int exponent_bits, int mantissa_bits)
-{
+static double value_of(unsigned bits, int exponent_bits, int mantissa_bits) {
     int bias = (1 << (exponent_bits - 1)) - 1, exponent = (int)(bits >> mantissa_bits) & ((1 << exponent_bits) - 1);
     double mantissa = bits & ((1u << mantissa_bits) - 1), sign = bits & 0x8000u ? -1.0 : 1.0;
-    if (exponent == (1 << exponent_bits) - 1)
-        return mantissa != 0 ? NAN : sign * INFINITY;
-    if (exponent == 0)
-        return sign * ldexp(mantissa, 1 - bias - mantissa_bits);
+    if (exponent == (1 << exponent_bits) - 1) return mantissa != 0 ? NAN : sign * INFINITY;
+    if (exponent == 0) return sign * ldexp(mantissa, 1 - bias - mantissa_bits);
     return sign * ldexp(mantissa + ldexp(1, mantissa_bits), exponent - bias - mantissa_bits);
 }
 
-static int same(double a, double b)
-{
-    return (isnan(a) && isnan(b)) || (a == b && !signbit(a) == !signbit(b));
-}
+static int same(double a, double b) { return (isnan(a) && isnan(b)) || (a == b && !signbit(a) == !signbit(b)); }
 
-static void every_half(int dtype, int exponent_bits, int mantissa_bits)
-{
+static void every_half(int dtype, int exponent_bits, int mantissa_bits) {
     int wrong_load = 0, wrong_store = 0, wrong_tie = 0;
     for (unsigned bits = 0; bits < 65536; bits++) {
         uint16_t h = (uint16_t)bits, back = 0;
@@ -34,7 +27,8 @@ static void every_half(int dtype, int exponent_bits, int mantissa_bits)
         ln_store_f64(&back, dtype, 0, value);
         wrong_store += isnan(value) ? !isnan(value_of(back, exponent_bits, mantissa_bits)) : back != h;
         /* Halfway to the next number away from zero: to the even one; a hair to either side: to the nearer. */
-        if (isfinite(value) && isfinite(value_of(bits + 1, exponent_bits, mantissa_bits)) && (bits & 0x7fffu) != 0x7fffu) {
+        if (isfinite(value) && isfinite(value_of(bits + 1, exponent_bits, mantissa_bits)) &&
+            (bits & 0x7fffu) != 0x7fffu) {
             double next = value_of(bits + 1, exponent_bits, mantissa_bits), middle = 0.5 * (value + next);
             ln_store_f64(&back, dtype, 0, middle);
             wrong_tie += back != (bits & 1 ? bits + 1 : bits);
@@ -49,8 +43,7 @@ static void every_half(int dtype, int exponent_bits, int mantissa_bits)
     CHECK_INT(wrong_tie, 0);
 }
 
-static void half_limits(void)
-{
+static void half_limits(void) {
     CHECK_INT(ln_f32_to_f16(65504.0f), 0x7bff);
     CHECK_INT(ln_f32_to_f16(65519.0f), 0x7bff);
     CHECK_INT(ln_f32_to_f16(65520.0f), 0x7c00);
@@ -64,15 +57,13 @@ static void half_limits(void)
     CHECK(isnan(ln_bf16_to_f32(ln_f32_to_bf16(NAN))));
 }
 
-static int64_t stored(int dtype, double value)
-{
+static int64_t stored(int dtype, double value) {
     int64_t memory = 0;
     ln_store_f64(&memory, dtype, 0, value);
     return ln_load_i64(&memory, dtype, 0);
 }
 
-static void conversions(void)
-{
+static void conversions(void) {
     uint64_t big = UINT64_MAX;
     uint16_t half;
     CHECK_INT(stored(LINNET_I8, 127.9), 127);
@@ -108,14 +99,12 @@ static void conversions(void)
     CHECK_TEXT(linnet_dtype_name(LINNET_BF16), "bf16");
 }
 
-static ln_tensor tensor(int dtype, int rank, int64_t a, int64_t b, int64_t c, int64_t d)
-{
+static ln_tensor tensor(int dtype, int rank, int64_t a, int64_t b, int64_t c, int64_t d) {
     ln_tensor t = {.dtype = (uint8_t)dtype, .rank = (int8_t)rank, .dims = {a, b, c, d}};
     return t;
 }
 
-static void layouts(void)
-{
+static void layouts(void) {
     ln_tensor t = tensor(LINNET_F32, 4, 2, 3, 5, 7);
     uint64_t bytes;
     ln_set_layout(&t, LN_LAYOUT_DENSE);
@@ -155,8 +144,7 @@ static void layouts(void)
     CHECK_INT(ln_axis(INT64_MIN, 4), -1);
 }
 
-int main(void)
-{
+int main(void) {
     every_half(LINNET_F16, 5, 10);
     every_half(LINNET_BF16, 8, 7);
     half_limits();

@@ -21,41 +21,34 @@ typedef struct fuzz {
     long inferred, computed, codes[600];
 } fuzz;
 
-static uint64_t next(fuzz *f)
-{
+static uint64_t next(fuzz *f) {
     uint64_t z = (f->state += 0x9e3779b97f4a7c15ull); /* splitmix64 */
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ z >> 27) * 0x94d049bb133111ebull;
     return z ^ z >> 31;
 }
 
-static int below(fuzz *f, int n)
-{
-    return (int)(next(f) % (uint64_t)n);
-}
+static int below(fuzz *f, int n) { return (int)(next(f) % (uint64_t)n); }
 
-static int64_t number(fuzz *f)
-{
-    static const int64_t telling[] = {INT64_MAX, INT64_MIN, INT32_MAX, INT32_MIN, (int64_t)1 << 40, -((int64_t)1 << 40), 1000000};
+static int64_t number(fuzz *f) {
+    static const int64_t telling[] = {INT64_MAX,        INT64_MIN,           INT32_MAX, INT32_MIN,
+                                      (int64_t)1 << 40, -((int64_t)1 << 40), 1000000};
     return below(f, 40) ? below(f, 8) - 2 : telling[below(f, 7)];
 }
 
-static size_t list(fuzz *f, bool floats)
-{
+static size_t list(fuzz *f, bool floats) {
     int64_t values[12];
     int n = below(f, 3) ? below(f, 6) : below(f, 13);
     for (int i = 0; i < n; i++) {
         double real = (double)number(f) / 2;
         values[i] = number(f);
-        if (floats)
-            memcpy(&values[i], &real, 8);
+        if (floats) memcpy(&values[i], &real, 8);
     }
     return writer_vector(&f->w, values, (size_t)n, 8, 8);
 }
 
 /* A map program that is right more often than chance would make it. */
-static size_t program(fuzz *f, int inputs)
-{
+static size_t program(fuzz *f, int inputs) {
     static const int64_t types[] = {LINNET_F32, LINNET_F32, LINNET_F32, LINNET_F64, LINNET_I32, LINNET_I64};
     int64_t in[5 * 12], type = types[below(f, 6)];
     int n = 0, loads = 1 + below(f, 3);
@@ -64,7 +57,8 @@ static size_t program(fuzz *f, int inputs)
         memcpy(in + 5 * n, load, sizeof load);
     }
     for (int i = below(f, 6); i > 0; i--, n++) {
-        int64_t op[5] = {1 + below(f, LN_MAP_LIMIT), below(f, 8) ? type : types[below(f, 6)], below(f, n), below(f, n), below(f, n)};
+        int64_t op[5] = {1 + below(f, LN_MAP_LIMIT), below(f, 8) ? type : types[below(f, 6)], below(f, n), below(f, n),
+                         below(f, n)};
         memcpy(in + 5 * n, op, sizeof op);
     }
     int64_t store[5] = {LN_MAP_STORE, below(f, 6) ? type : LINNET_I32, n - 1, 0, 0};
@@ -73,8 +67,7 @@ static size_t program(fuzz *f, int inputs)
 }
 
 /* The node's flatbuffer: op, and a table of all its attributes, each now and then absent. */
-static void make_node(fuzz *f, const ln_op *op, int inputs)
-{
+static void make_node(fuzz *f, const ln_op *op, int inputs) {
     char widths[WRITER_SLOTS + 1] = "";
     written node, table;
     writer_begin(&f->w);
@@ -93,8 +86,7 @@ static void make_node(fuzz *f, const ln_op *op, int inputs)
         const ln_attribute *a = &op->attributes[i];
         double real = below(f, 8) ? (double)below(f, 100) / 64 : (double)number(f);
         uint64_t bits;
-        if (widths[i] == '0')
-            continue;
+        if (widths[i] == '0') continue;
         memcpy(&bits, &real, 8);
         switch (a->type) {
         case LN_ATTRIBUTE_INT: writer_put(&f->w, table.slots[i], (uint64_t)number(f), 8); break;
@@ -106,42 +98,37 @@ static void make_node(fuzz *f, const ln_op *op, int inputs)
         default: {
             bool dtypes = op->id == LN_OP_MAP && i == 3;
             int64_t dtype = 1 + below(f, LINNET_BOOL);
-            size_t at = dtypes                             ? writer_vector(&f->w, &dtype, 1, 8, 8)
-                        : op->id == LN_OP_MAP && i == 0    ? program(f, inputs)
-                                                           : list(f, a->type == LN_ATTRIBUTE_FLOATS);
+            size_t at = dtypes                          ? writer_vector(&f->w, &dtype, 1, 8, 8)
+                        : op->id == LN_OP_MAP && i == 0 ? program(f, inputs)
+                                                        : list(f, a->type == LN_ATTRIBUTE_FLOATS);
             writer_point(&f->w, table.slots[i], at);
         }
         }
     }
 }
 
-static size_t elements(const linnet_operand *o)
-{
+static size_t elements(const linnet_operand *o) {
     size_t count = 1;
     for (int d = 0; d < o->rank; d++) {
-        if (o->shape[d] < 0 || (o->shape[d] && count > MOST_ELEMENTS / (size_t)o->shape[d]))
-            return SIZE_MAX;
+        if (o->shape[d] < 0 || (o->shape[d] && count > MOST_ELEMENTS / (size_t)o->shape[d])) return SIZE_MAX;
         count *= (size_t)o->shape[d];
     }
     return o->rank < 0 ? SIZE_MAX : count;
 }
 
-static int one_of(fuzz *f, uint32_t mask)
-{
+static int one_of(fuzz *f, uint32_t mask) {
     int dtype;
-    do
-        dtype = 1 + below(f, LINNET_BOOL);
+    do dtype = 1 + below(f, LINNET_BOOL);
     while (!(mask >> dtype & 1));
     return dtype;
 }
 
-static void quantize(fuzz *f, linnet_operand *o, int slot)
-{
+static void quantize(fuzz *f, linnet_operand *o, int slot) {
     int axis = o->rank > 0 ? below(f, o->rank) : 0;
-    if (below(f, 3))
-        return;
+    if (below(f, 3)) return;
     o->quant_axis = axis;
-    o->quant_count = o->rank > 0 && below(f, 2) && o->shape[axis] > 0 && o->shape[axis] <= 16 ? (int32_t)o->shape[axis] : 1;
+    o->quant_count =
+        o->rank > 0 && below(f, 2) && o->shape[axis] > 0 && o->shape[axis] <= 16 ? (int32_t)o->shape[axis] : 1;
     for (int i = 0; i < 16; i++) {
         f->scales[slot][i] = 0.001f * (float)(1 + below(f, 100));
         f->zeros[slot][i] = below(f, 4) ? 0 : below(f, 100);
@@ -150,17 +137,14 @@ static void quantize(fuzz *f, linnet_operand *o, int slot)
     o->zero = below(f, 2) ? f->zeros[slot] : NULL;
 }
 
-static void fill(fuzz *f, linnet_operand *o, size_t count)
-{
+static void fill(fuzz *f, linnet_operand *o, size_t count) {
     size_t size = linnet_dtype_size(o->dtype);
     unsigned char *to = o->data = malloc(count ? count * size : 1);
     bool wild = below(f, 8) == 0;
-    if (!to)
-        exit(3);
+    if (!to) exit(3);
     for (size_t i = 0; i < count; i++)
         if (wild && o->dtype != LINNET_BOOL)
-            for (size_t k = 0; k < size; k++)
-                to[i * size + k] = (unsigned char)next(f);
+            for (size_t k = 0; k < size; k++) to[i * size + k] = (unsigned char)next(f);
         else if (o->dtype == LINNET_F32)
             ((float *)o->data)[i] = (float)below(f, 64) / 8 - 2;
         else if (o->dtype == LINNET_F64)
@@ -173,12 +157,10 @@ static void fill(fuzz *f, linnet_operand *o, size_t count)
         }
 }
 
-static void make_inputs(fuzz *f, const ln_op *op, int n)
-{
+static void make_inputs(fuzz *f, const ln_op *op, int n) {
     int64_t shape[LINNET_MAX_RANK];
     int rank = below(f, 4) ? 1 + below(f, 4) : below(f, 9), first = one_of(f, op->dtypes);
-    for (int d = 0; d < LINNET_MAX_RANK; d++)
-        shape[d] = below(f, 12) ? 1 + below(f, 5) : 0;
+    for (int d = 0; d < LINNET_MAX_RANK; d++) shape[d] = below(f, 12) ? 1 + below(f, 5) : 0;
     for (int i = 0; i < n; i++) {
         linnet_operand *o = &f->inputs[i];
         size_t count;
@@ -189,21 +171,18 @@ static void make_inputs(fuzz *f, const ln_op *op, int n)
             continue;
         }
         o->rank = below(f, 3) ? rank : below(f, 5);
-        for (int d = 0; d < o->rank; d++)
-            o->shape[d] = below(f, 4) ? shape[d] : below(f, 6);
+        for (int d = 0; d < o->rank; d++) o->shape[d] = below(f, 4) ? shape[d] : below(f, 6);
         if (below(f, 30) == 0)
             o->rank = -1;
         else if (o->rank > 0 && below(f, 20) == 0)
             o->shape[below(f, o->rank)] = -1;
         quantize(f, o, i);
         count = elements(o);
-        if (count != SIZE_MAX)
-            fill(f, o, count);
+        if (count != SIZE_MAX) fill(f, o, count);
     }
 }
 
-static void count(fuzz *f, linnet_status status, const linnet_error *error, const ln_op *op)
-{
+static void count(fuzz *f, linnet_status status, const linnet_error *error, const ln_op *op) {
     f->codes[status < 600 ? status : 599]++;
     if (status != LINNET_OK && (error->code != (int)status || !error->what[0])) {
         printf("fuzz_op: %s: status %d without a record\n", op->name, (int)status);
@@ -211,25 +190,21 @@ static void count(fuzz *f, linnet_status status, const linnet_error *error, cons
     }
 }
 
-static void one_case(fuzz *f)
-{
+static void one_case(fuzz *f) {
     const ln_op *op;
     linnet_error error;
     linnet_status status;
     int inputs, outputs, ready = 1;
-    do
-        op = &ln_ops[below(f, LN_OP_LIMIT)];
+    do op = &ln_ops[below(f, LN_OP_LIMIT)];
     while (!op->name);
     inputs = op->min_inputs + below(f, (op->max_inputs < 0 ? 4 : op->max_inputs) - op->min_inputs + 1);
     outputs = op->min_outputs + below(f, (op->max_outputs < 0 ? 3 : op->max_outputs) - op->min_outputs + 1);
-    if (op->id == LN_OP_MAP)
-        outputs = 1;
+    if (op->id == LN_OP_MAP) outputs = 1;
     make_node(f, op, inputs);
     make_inputs(f, op, inputs);
     memset(f->outputs, 0, sizeof f->outputs);
     for (int i = 0; i < outputs; i++) {
-        if (below(f, 3) == 0)
-            f->outputs[i].dtype = one_of(f, op->dtypes);
+        if (below(f, 3) == 0) f->outputs[i].dtype = one_of(f, op->dtypes);
         quantize(f, &f->outputs[i], MOST_OPERANDS + i);
     }
     status = linnet_op_infer(f->w.bytes + 64, f->w.used - 64, f->inputs, inputs, f->outputs, outputs, &error);
@@ -251,14 +226,11 @@ static void one_case(fuzz *f)
         count(f, status, &error, op);
         f->computed += status == LINNET_OK;
     }
-    for (int i = 0; i < inputs; i++)
-        free(f->inputs[i].data);
-    for (int i = 0; i < outputs; i++)
-        free(f->outputs[i].data);
+    for (int i = 0; i < inputs; i++) free(f->inputs[i].data);
+    for (int i = 0; i < outputs; i++) free(f->outputs[i].data);
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     static fuzz f;
     long cases;
     if (argc != 3 || (cases = strtol(argv[1], NULL, 10)) < 1) {
@@ -268,15 +240,13 @@ int main(int argc, char **argv)
     f.state = strtoull(argv[2], NULL, 10);
     for (long i = 0; i < cases; i++) {
         alarm(CASE_SECONDS);
-        if (getenv("FUZZ_VERBOSE"))
-            fprintf(stderr, "case %ld: state %llu\n", i, (unsigned long long)f.state);
+        if (getenv("FUZZ_VERBOSE")) fprintf(stderr, "case %ld: state %llu\n", i, (unsigned long long)f.state);
         one_case(&f);
     }
     alarm(0);
     printf("fuzz_op: %ld cases, %ld inferred, %ld computed;", cases, f.inferred, f.computed);
     for (int code = 1; code < 600; code++)
-        if (f.codes[code])
-            printf(" %s %ld", linnet_status_name(code), f.codes[code]);
+        if (f.codes[code]) printf(" %s %ld", linnet_status_name(code), f.codes[code]);
     printf("\n");
     return 0;
 }
