@@ -23,18 +23,6 @@
 
 #include "kernels_x86/gemm_f32.inc"
 
-static void convert(void *dst, const void *src, int64_t stride, int64_t n, int src_dtype) {
-    float *y = dst;
-    const uint16_t *x = src;
-    int64_t i = 0;
-    if (stride == 1 && src_dtype == LINNET_F16)
-        for (; i + VEC_LANES <= n; i += VEC_LANES) VEC_STORE(y + i, VEC_LOAD_F16(x + i));
-    if (stride == 1 && src_dtype == LINNET_BF16)
-        for (; i + VEC_LANES <= n; i += VEC_LANES) VEC_STORE(y + i, VEC_LOAD_BF16(x + i));
-    ln_gemm_convert_any(y + i, (const char *)src + i * stride * (int64_t)ln_dtype_size(src_dtype), stride, n - i,
-                        src_dtype, LINNET_F32);
-}
-
 const ln_gemm_set ln_gemm_f32__avx2 = {.a_dtype = LINNET_F32,
                                        .b_dtype = LINNET_F32,
                                        .c_dtype = LINNET_F32,

@@ -188,14 +188,12 @@ linnet_status ln_epilogue_prepare(ln_epilogue *e, ln_call *call) {
 static void store_plain(const ln_call *call, void *output, int64_t row, int64_t rows, int64_t column, int64_t columns,
                         const float *tile, int64_t tile_stride) {
     const ln_tensor *y = &call->outputs[0];
-    int64_t all = y->rank > 0 ? y->dims[column_axis(y)] : 1;
+    int64_t all = y->rank > 0 ? y->dims[column_axis(y)] : 1, size = (int64_t)ln_dtype_size(y->dtype);
+    const ln_map_isa *isa = ln_map_isa_for(call->isa);
     for (int64_t r = 0; r < rows; r++) {
         const float *from = tile + r * tile_stride;
-        int64_t to = (row + r) * all + column;
-        if (y->dtype != LINNET_F32)
-            ln_map_store_any(y->dtype, LINNET_F32, from, (int)columns, output, to, 1);
-        else if ((float *)output + to != from)
-            memcpy((float *)output + to, from, (size_t)columns * sizeof(float));
+        char *to = (char *)output + ((row + r) * all + column) * size;
+        if (to != (const char *)from) isa->store(y->dtype, from, (int)columns, to);
     }
 }
 

@@ -161,6 +161,11 @@ static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char 
     }
 }
 
+static void LN_SIMD_NAME(store_floats)(int dtype, const float *x, int n, void *y) {
+    static const ln_map_step step = {.code = LN_MAP_STORE, .type = LINNET_F32};
+    LN_SIMD_NAME(store_run)(&step, dtype, (const char *)(const void *)x, n, y, 1);
+}
+
 /* ---- walking a view ---- */
 
 /* Where element `start` of the view lies: coordinates of all dims, and the offset. */
@@ -416,7 +421,7 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
 }
 
 extern const ln_map_isa LN_SIMD_NAME(ln_map_isa);
-const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(ln_map_strip), LN_SIMD_NAME(clamp)};
+const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(ln_map_strip), LN_SIMD_NAME(clamp), LN_SIMD_NAME(store_floats)};
 
 #if !defined(LN_SIMD_SCALAR) /* the references stand for plans without SIMD; epilogues still need strips */
 static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_configure(call, LN_SIMD_ISA); }

@@ -58,6 +58,8 @@ typedef struct ln_map_isa {
     /* min(max(x, low), high) of rows x columns floats. */
     void (*clamp)(const float *x, int64_t x_stride, float *y, int64_t y_stride, int64_t rows, int64_t columns,
                   float low, float high);
+    /* n floats to neighbours of any element type. */
+    void (*store)(int dtype, const float *x, int n, void *y);
 } ln_map_isa;
 const ln_map_isa *ln_map_isa_for(int isa);
 
