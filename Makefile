@@ -51,7 +51,8 @@ soak: ## long fuzzing and sweeps (an hour)
 	$(MAKE) --no-print-directory $(VENV)/.test-stamp
 	$(BIN)/python -m pytest tests -q -m soak $(PYTEST)
 
-bench: $(VENV)/.test-stamp ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
+bench: $(VENV)/.test-stamp native ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
+	$(BUILD)/bench_gemm
 	$(BIN)/python -m tests.bench_peers --json build-bench.json
 	$(BIN)/python -m pytest tests/bench_overhead.py -q -s --benchmark-columns=min,median,ops
 
