@@ -83,6 +83,17 @@ static linnet_status plan_integer(ln_call *call, ln_gemm *g, const ln_tensor *w,
     return LINNET_OK;
 }
 
+/* |v| without a branch: the signs of weights are as good as random. */
+static int magnitude(int v) { return (v ^ v >> 31) - (v >> 31); }
+
+/* Sum of |b| down one column. */
+static int64_t column_magnitude(const ln_gemm *g, const int8_t *from) {
+    int64_t sum = 0;
+    for (int64_t c = 0; c < g->kc; c++)
+        for (int64_t tap = 0; tap < g->taps; tap++) sum += magnitude(from[c * g->b_c + tap * g->b_tap]);
+    return sum;
+}
+
 /* Whether 32 bits hold every sum of 16-bit activations, partial ones too: the constant weights and bias say so. The
  * requantisation that follows must not be one that differs by the width of sums. */
 static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *w) {
@@ -94,12 +105,7 @@ static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *
     const int8_t *source = w->data;
     for (int64_t matrix = 0; matrix < g->n_matrices; matrix++)
         for (int64_t n = 0; n < g->n; n++) {
-            const int8_t *from = source + g->matrix_offset[matrix] + n * g->b_n;
-            int64_t most = 0;
-            for (int64_t c = 0; c < g->kc; c++)
-                for (int64_t tap = 0; tap < g->taps; tap++)
-                    most += from[c * g->b_c + tap * g->b_tap] < 0 ? -from[c * g->b_c + tap * g->b_tap]
-                                                                  : from[c * g->b_c + tap * g->b_tap];
+            int64_t most = column_magnitude(g, source + g->matrix_offset[matrix] + n * g->b_n);
             int64_t start =
                 bias == NULL ? 0 : ln_load_i64(bias->data, g->bias_dtype, matrix * g->bias_matrix + n * g->bias_n);
             if (start > INT32_MAX || start < -INT32_MAX || most * 32768 + (start < 0 ? -start : start) > INT32_MAX)
