@@ -15,8 +15,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import linnet
 from linnet.calibrate import Range, load_batches
+from linnet.graph import emit
 from linnet.quantization_table import Row, Table
 from linnet.quantize import activation_parameters, weight_parameters
+from tests.graphs import pointwise
 
 RNG = np.random.default_rng(7)
 
@@ -228,3 +230,37 @@ def test_shape_arithmetic_in_floats_survives_f16() -> None:
     half = linnet.quantize(linnet.from_onnx(model), None, dtype="f16")
     result = linnet.Session(half).run({"x": np.zeros(2049, np.float32), "x0": np.ones(1, np.float32)})["y"]
     assert result.shape == (2049,)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i16"])
+@pytest.mark.parametrize("factor", [0.0, 1e-6, 1e-14])
+def test_a_channel_with_tiny_weights_keeps_its_bias(dtype: str, factor: float) -> None:
+    """At the scale of its weights the bias would not fit the accumulator; at scale 1 it would be rounded away."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((8, 4)).astype(np.float32)
+    w[:, 2] *= factor
+    b = np.array([3.0, 1.0, 0.4, 2.0], np.float32)
+    graph = linnet.Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (1, 8))
+    main.outputs.append(emit("matmul", [x, main.constant(w, "w"), main.constant(b, "b")], {}, name="y")[0])
+    graph.signature("infer", main)
+    feeds = {"x": np.linspace(-100.0, 255.0, 8, dtype=np.float32).reshape(1, 8)}
+    (y,) = linnet.Session(linnet.quantize(graph, [feeds], dtype=dtype)).run(feeds).values()
+    assert y[0, 2] == pytest.approx(0.4, rel=1e-4, abs=0.0 if factor < 1e-8 else 1e-2)
+
+
+def test_maps_stored_as_integers_are_calibrated_without_any_integer_layer() -> None:
+    """Two readers of one large pointwise result: it is stored as integers though the graph has no conv and no matmul."""
+    graph = linnet.Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (8, 1024))
+    shared = pointwise("mul", x, 0.5)
+    main.outputs += [pointwise("exp", shared), pointwise("add", shared, 3.0)]
+    graph.signature("infer", main)
+    feeds = {"x": np.linspace(-1.0, 1.0, 8192, dtype=np.float32).reshape(8, 1024)}
+    exact = linnet.Session(graph).run(feeds)
+    quantized = linnet.quantize(graph, [feeds], dtype="i16")
+    assert "i16" in {t.dtype for node in quantized.signatures["infer"].function.nodes for t in node.outputs}
+    for name, value in linnet.Session(quantized).run(feeds).items():
+        np.testing.assert_allclose(value, exact[name], atol=1e-4)

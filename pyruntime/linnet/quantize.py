@@ -66,7 +66,7 @@ def quantize(
         )
     overrides = table if isinstance(table, Table) else Table.read(table) if table is not None else Table()
     quantizer = _Quantizer(graph, dtype, overrides)
-    if quantizer.integer_nodes:
+    if quantizer.stored:
         if calibration is None:
             raise UsageError(
                 what=f"quantizing to {dtype} needs calibration batches", expected="an iterable of {input name: array}",
@@ -97,12 +97,18 @@ def activation_parameters(seen: Range, dtype: str) -> Quantization:
     return Quantization(np.array([scale], np.float32), np.array([zero], np.int32), None, bits)
 
 
-def weight_parameters(weights: npt.NDArray[Any], axis: int | None) -> tuple[npt.NDArray[np.int8], Quantization]:
-    """int8 weights, symmetric, per slice of `axis` (or per tensor), and their parameters."""
+def weight_parameters(
+    weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0
+) -> tuple[npt.NDArray[np.int8], Quantization]:
+    """int8 weights, symmetric, per slice of `axis` (or per tensor), and their parameters.
+
+    least: smallest scale allowed, one number or one per slice.
+    """
     values = np.asarray(weights, np.float32)
     rest = tuple(i for i in range(values.ndim) if i != axis)
     peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True) if values.size else np.ones((1,))
-    scale = np.where(peak > 0, peak / 127.0, 1.0).astype(np.float32)
+    scale = np.maximum(peak / 127.0, np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
+    scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
     stored = np.clip(np.rint(values / scale), -127, 127).astype(np.int8)
     flat = scale.reshape(-1)
     return stored, Quantization(flat, np.zeros(flat.shape, np.int32), axis, 8)
@@ -380,20 +386,27 @@ class _Quantizer:
         assert x is not None and w is not None
         y = self._final_output(node)
         new_x = self._get(x, mode)
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        limit = 2.0**30 if mode == "i8" else 2.0**52
         if w.data is not None:
-            stored, parameters = weight_parameters(w.data, _weight_axis(node, w.data.ndim))
+            axis = _weight_axis(node, w.data.ndim)
+            least: npt.NDArray[np.float64] | float = 0.0
+            if bias is not None and bias.data is not None and bias.data.size:
+                # A channel with tiny weights gets a coarser scale, or its bias would not fit the accumulator.
+                assert new_x.quantization is not None
+                sizes = np.abs(bias.data.astype(np.float64)).reshape(-1) / (limit * new_x.quantization.scale[0])
+                least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
+            stored, parameters = weight_parameters(w.data, axis, least)
             new_w = self.function.constant(stored, w.name, quantization=parameters)
         else:
             new_w = self._get(w, mode)
             assert new_w.quantization is not None
             parameters = new_w.quantization
-        bias = node.inputs[2] if len(node.inputs) > 2 else None
         new_bias = None
         if bias is not None and bias.data is not None:
             assert new_x.quantization is not None
             scale = np.float64(new_x.quantization.scale[0]) * parameters.scale.astype(np.float64)
             wide = np.rint(bias.data.astype(np.float64) / scale)
-            limit = 2.0**30 if mode == "i8" else 2.0**52
             array = np.clip(wide, -limit, limit).astype(np.int32 if mode == "i8" else np.int64)
             new_bias = self.function.constant(array, bias.name)
         # A lone activation behind it becomes its epilogue and reads f32 accumulators; otherwise integers come out.
