@@ -264,3 +264,29 @@ def test_maps_stored_as_integers_are_calibrated_without_any_integer_layer() -> N
     assert "i16" in {t.dtype for node in quantized.signatures["infer"].function.nodes for t in node.outputs}
     for name, value in linnet.Session(quantized).run(feeds).items():
         np.testing.assert_allclose(value, exact[name], atol=1e-4)
+
+
+def test_a_quantized_graph_goes_to_f16(network: linnet.Graph) -> None:
+    """Layers that compute in integers already stay so; what is float around them is stored as f16."""
+    small = linnet.quantize(network, batches(), dtype="i8")
+    half = linnet.Session(linnet.quantize(small, dtype="f16")).run(batches()[0])["y"]
+    np.testing.assert_allclose(half, linnet.Session(small).run(batches()[0])["y"], atol=2e-3)
+
+
+def test_calibration_that_is_one_dictionary_is_refused(network: linnet.Graph) -> None:
+    with pytest.raises(linnet.UsageError, match="quantize"):
+        linnet.quantize(network, batches()[0], dtype="i8")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("value", [np.array([{}], dtype=object), np.float32(3.0)])
+def test_calibration_file_of_odd_arrays_is_refused(tmp_path: Path, value: np.ndarray) -> None:
+    np.savez(tmp_path / "odd.npz", x=value)
+    with pytest.raises(linnet.UsageError, match="numpy"):
+        load_batches(tmp_path / "odd.npz", ["x"])
+
+
+def test_calibration_file_cut_short_is_refused(tmp_path: Path) -> None:
+    np.savez(tmp_path / "whole.npz", x=np.zeros((2, 3), np.float32))
+    (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:100])
+    with pytest.raises(linnet.UsageError, match="cannot be read"):
+        load_batches(tmp_path / "cut.npz", ["x"])

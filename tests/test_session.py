@@ -385,3 +385,15 @@ def test_model_outlives_what_it_was_made_of() -> None:
 def test_device_library_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(linnet.UsageError, match="cannot load a device"):
         linnet.load_device(tmp_path / "none.so")
+
+
+def test_feeds_and_fetches_of_a_wrong_type_are_usage_errors() -> None:
+    session = linnet.Session(bytes_of("mlp"))
+    given = feeds("mlp")
+    with pytest.raises(linnet.UsageError, match=r"dictionary with x"):
+        session.run(given["x"])  # type: ignore[arg-type]
+    with pytest.raises(linnet.UsageError, match=r"list of names"):
+        session.run(given, "y")
+    session.run(given)
+    with pytest.raises(linnet.UsageError, match=r"dictionary with x"):  # also after a run, on the fast path
+        session.run(None)  # type: ignore[arg-type]

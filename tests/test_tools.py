@@ -137,7 +137,7 @@ def test_wrong_use_is_one_line_and_a_status(status: int, words: str, arguments: 
 
 def test_bench_reports_what_python_reads(tmp_path: Path) -> None:
     model = _model(tmp_path, "conv_net")
-    done = _tool("linnet-bench", model, "--seconds", 0.05, "--threads", 1, "--json", "--ops", cwd=tmp_path)
+    done = _tool("linnet-bench", model, "--seconds", 0.05, "--threads", 1, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["dtype"] == "f32" and report["threads"] == 1 and report["isa"] == linnet_isas()[-1]

@@ -6,6 +6,7 @@ Min-max calibration as in Jacob et al. 2018, "Quantization and Training of Neura
 from __future__ import annotations
 
 import dataclasses
+import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.
     """
     try:
         archive = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UsageError(
             what="the calibration file cannot be read", tensor=str(path), got=str(error), expected="an .npz file",
             hint="write it with numpy.savez(path, x=array_of_batches)",
@@ -56,11 +57,17 @@ def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.
     columns: dict[str, list[npt.NDArray[Any]]] = {}
     for name in inputs:
         if name in archive.files:
-            columns[name] = list(archive[name])
+            batches = _array(archive, name)
+            if batches.ndim == 0:
+                raise UsageError(
+                    what="calibration needs a leading axis of batches", tensor=name, expected="one array per batch",
+                    got="one number", hint="numpy.stack(list_of_batches)",
+                )  # fmt: skip
+            columns[name] = list(batches)
         else:
             columns[name] = []
             while f"{name}:{len(columns[name])}" in archive.files:
-                columns[name].append(archive[f"{name}:{len(columns[name])}"])
+                columns[name].append(_array(archive, f"{name}:{len(columns[name])}"))
         if not columns[name]:
             raise UsageError(
                 what="the calibration file has no batch for an input", tensor=name,
@@ -74,6 +81,16 @@ def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.
             expected="the same number for each", hint="give every input one array per batch",
         )  # fmt: skip
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _array(archive: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    try:
+        return np.asarray(archive[name])
+    except Exception as error:  # a damaged or pickled member: zip, zlib and NumPy each have errors of their own
+        raise UsageError(
+            what="an array of the calibration file cannot be read", tensor=name, expected="an array of numbers",
+            got=str(error).splitlines()[0], hint="write the file again with numpy.savez",
+        ) from None  # fmt: skip
 
 
 def record_ranges(
@@ -97,6 +114,11 @@ def record_ranges(
     session = Session(graph, threads=threads)
     count = 0
     for count, feeds in enumerate(_with_progress(batches, progress), start=1):
+        if not isinstance(feeds, Mapping):
+            raise UsageError(
+                what=f"calibration batch {count - 1} is no mapping of names to arrays", got=type(feeds).__name__,
+                expected="a dictionary of inputs", hint="give a list of them: quantize(graph, [{'x': array}, ...])",
+            )  # fmt: skip
         for name, array in feeds.items():
             array = np.asarray(array)
             if array.dtype.kind == "f" and not np.isfinite(array).all():

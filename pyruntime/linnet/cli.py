@@ -4,6 +4,7 @@ Files are written only when everything has succeeded."""
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -231,6 +232,8 @@ def bench(
     """Time a MODEL on random input: load, plan, first run, steady runs, and every op."""
     from linnet.bench import measure
 
+    if not math.isfinite(seconds):
+        raise UsageError("--seconds is no finite number", code=101, got=str(seconds), hint="give for example 2")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
     report = measure(model, signature=signature, threads=threads, isa_max=isa_max, seconds=seconds, input_shapes=shapes)
     if as_json:

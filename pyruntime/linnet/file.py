@@ -401,7 +401,10 @@ def read_bytes(path: Path) -> bytes:
     except FileNotFoundError:
         raise FileError(f"no file '{path}'", code=201, tensor=str(path), hint="check the path") from None
     except OSError as error:
-        raise FileError(f"cannot read '{path}': {error.strerror or error}", code=202, tensor=str(path)) from None
+        raise FileError(
+            f"cannot read '{path}': {error.strerror or error}", code=202, tensor=str(path),
+            hint="give a file that you may read",
+        ) from None  # fmt: skip
 
 
 def from_bytes(content: bytes, where: str = "memory") -> Graph:

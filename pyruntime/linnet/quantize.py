@@ -156,6 +156,9 @@ class _Quantizer:
         wanted = self.overrides.dtype(*names, default=self.dtype)
         if node.op in FLOATS_KEPT or any(t in self.fixed for t in node.outputs):
             return "f32"
+        x = node.inputs[0] if node.inputs else None
+        if node.op in INTEGER_OPS and x is not None and x.dtype in ("i8", "u8", "i16"):
+            return "f32"  # quantized already: it stays as it is
         if wanted in _LIMITS and node.op in INTEGER_OPS and not self._integer_possible(node, wanted):
             return "f32"
         return wanted

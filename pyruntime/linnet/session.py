@@ -256,7 +256,7 @@ def _shape_text(shape: Sequence[int | None] | None) -> str:
 def _wrong_shape(spec: TensorSpec, shape: Sequence[int], role: str = "input") -> UsageError:
     return UsageError(
         f"{role} {spec.name!r} has another shape", code=104, tensor=spec.name, expected=_shape_text(spec.shape),
-        got=_shape_text(shape),
+        got=_shape_text(shape), hint="reshape the array, or convert the model for this shape",
     )  # fmt: skip
 
 
@@ -388,7 +388,8 @@ class Session:
         """
         with self._lock:
             last = self._last
-            if last is not None and fetches is None and self._last_fetches is None and len(feeds) == last.count:
+            usual = fetches is None and self._last_fetches is None and isinstance(feeds, dict)
+            if usual and last is not None and len(feeds) == last.count:
                 for name, view, dtype, shape in last.feeds:
                     value = feeds.get(name)
                     if value.__class__ is np.ndarray and value.dtype == dtype and value.shape == shape:
@@ -402,6 +403,16 @@ class Session:
     def _run_slowly(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None) -> dict[str, Array]:
         """The run that checks and converts feeds, and plans when it must."""
         values: dict[str, Array] = {}
+        if not isinstance(feeds, Mapping):
+            names = ", ".join(spec.name for spec in self.inputs)
+            raise UsageError(
+                "feeds are no mapping of names to arrays", code=101, expected=f"a dictionary with {names or 'nothing'}",
+                got=type(feeds).__name__, hint="run({'name': array})",
+            )  # fmt: skip
+        if isinstance(fetches, str):
+            raise UsageError(
+                "fetches are one string", code=101, expected="a list of names", got=fetches, hint=f"[{fetches!r}]"
+            )
         for name, value in feeds.items():
             spec = self._spec(name)
             array = _convert(value, spec, "input")

@@ -6,6 +6,7 @@
 #include "core/session.h"
 #include "core/store.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void linnet_plan_config_init(linnet_plan_config *config) {
@@ -90,9 +91,14 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     if (c->isa_max != NULL) {
         const int limit = ln_isa_find(c->isa_max);
         if (limit < 0) {
+            char levels[96];
+            size_t used = 0;
+            for (int i = 0; ln_isa_text(i) != NULL && used < sizeof levels; ++i)
+                used += (size_t)snprintf(levels + used, sizeof levels - used, "%s%s", i ? ", " : "", ln_isa_text(i));
             ln_fail(error, LINNET_UNKNOWN_NAME, "this build has no ISA level of that name");
+            ln_expected(error, "%s", levels);
             ln_got(error, "%s", c->isa_max);
-            return ln_hint(error, "linnet_isa_name lists them");
+            return ln_hint(error, "name one of them; a level above the machine's own means the machine's own");
         }
         if (limit < plan->isa) plan->isa = limit;
     }

@@ -19,7 +19,7 @@ static const char help[] =
     "  --seconds S                how long to measure; default 2\n"
     "  --signature NAME           entry point; default infer\n"
     "  --seed N                   seed of the random inputs; default 0\n"
-    "  --ops                      time every step (with --json they are always listed; then with times)\n"
+    "  --ops                      time every step; --json does so too\n"
     "  --json                     one JSON object on standard output\n"
     "  --help                     this text\n";
 
@@ -143,7 +143,7 @@ static int measure(bench *b) {
     return TOOL_OK;
 }
 
-/* Facts of every step; times from a second, traced session when ops are asked for. */
+/* Facts of every step; times from a second, traced session when ops or JSON are asked for. */
 static int list_steps(bench *b) {
     linnet_error error;
     linnet_session *traced = NULL;
@@ -153,7 +153,7 @@ static int list_steps(bench *b) {
     if (linnet_plan_get_info(b->plan, &b->memory)) return tool_fail(b->common.tool, "the plan cannot be described");
     b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
     if (!b->steps) return tool_fail(b->common.tool, "out of memory");
-    if (b->ops) {
+    if (b->ops || b->json) {
         linnet_session_config_init(&config);
         config.trace = 1;
         if (linnet_session_create(b->plan, NULL, &config, &traced, &error))
