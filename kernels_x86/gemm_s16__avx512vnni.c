@@ -20,6 +20,14 @@
 #include "kernels_x86/gemm_s16.inc"
 #include "kernels_x86/gemm_store.inc"
 
+/* gemm_s8__avx512vnni.c stores by it too. */
+void ln_gemm_store__avx512vnni(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride,
+                               int64_t rows, int64_t n, void *y, int64_t y_stride);
+void ln_gemm_store__avx512vnni(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride,
+                               int64_t rows, int64_t n, void *y, int64_t y_stride) {
+    store(r, channel, sums, sums_stride, rows, n, y, y_stride);
+}
+
 /* 16-bit activations whose sums 32 bits hold. */
 const ln_gemm_set ln_gemm_i16narrow__avx512vnni = {.a_dtype = LINNET_I16,
                                                    .b_dtype = LINNET_I8,
@@ -31,7 +39,7 @@ const ln_gemm_set ln_gemm_i16narrow__avx512vnni = {.a_dtype = LINNET_I16,
                                                    .half = half,
                                                    .convert = convert,
                                                    .row_sums = row_sums,
-                                                   .store = store};
+                                                   .store = ln_gemm_store__avx512vnni};
 const ln_gemm_set ln_gemm_i16__avx512vnni = {.a_dtype = LINNET_I16,
                                              .b_dtype = LINNET_I8,
                                              .c_dtype = LINNET_I64,
@@ -45,7 +53,7 @@ const ln_gemm_set ln_gemm_i16__avx512vnni = {.a_dtype = LINNET_I16,
                                              .half = half,
                                              .convert = convert,
                                              .row_sums = row_sums,
-                                             .store = store};
+                                             .store = ln_gemm_store__avx512vnni};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i16__avx512vnni};
 
 LN_GEMM_KERNELS(int16__avx512vnni, "matmul_int16_s16pairs_14x32__avx512vnni",

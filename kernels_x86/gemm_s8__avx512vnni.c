@@ -128,7 +128,9 @@ static void row_sums_u(const void *const *a, int64_t taps, int64_t rows, int64_t
     row_sums(a, taps, rows, kc, false, sums);
 }
 
-#include "kernels_x86/gemm_store.inc"
+/* gemm_store.inc, compiled in gemm_s16__avx512vnni.c. */
+extern void ln_gemm_store__avx512vnni(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride,
+                                      int64_t rows, int64_t n, void *y, int64_t y_stride);
 
 const ln_gemm_set ln_gemm_i8__avx512vnni = {.a_dtype = LINNET_I8,
                                             .b_dtype = LINNET_U8,
@@ -142,7 +144,7 @@ const ln_gemm_set ln_gemm_i8__avx512vnni = {.a_dtype = LINNET_I8,
                                             .half = half_s,
                                             .convert = convert,
                                             .row_sums = row_sums_s,
-                                            .store = store};
+                                            .store = ln_gemm_store__avx512vnni};
 const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
                                             .b_dtype = LINNET_I8,
                                             .c_dtype = LINNET_I32,
@@ -155,7 +157,7 @@ const ln_gemm_set ln_gemm_u8__avx512vnni = {.a_dtype = LINNET_U8,
                                             .half = half_u,
                                             .convert = convert,
                                             .row_sums = row_sums_u,
-                                            .store = store};
+                                            .store = ln_gemm_store__avx512vnni};
 static const ln_gemm_set *const sets[] = {&ln_gemm_i8__avx512vnni, &ln_gemm_u8__avx512vnni};
 
 LN_GEMM_KERNELS(int8__avx512vnni, "matmul_int8_dp4_14x32__avx512vnni", "conv_int8_igemm_dp4_14x32__avx512vnni",

@@ -192,7 +192,18 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         "",
         "#include <stddef.h>",
         "",
+        "const char ln_names[] =",
+        '    "\\0"',
     ]
+    offsets: dict[str, int] = {}
+    end = 1  # 0 is no name
+    for name in [a["name"] for op in ops for a in op.attributes] + list(opcodes):
+        if name not in offsets:
+            offsets[name] = end
+            end += len(name) + 1
+            out.append(f'    "{name}\\0"')
+    out[-1] = out[-1].removesuffix('\\0"') + '";'
+    out.append("")
     for op in ops:
         if not op.attributes:
             continue
@@ -211,7 +222,7 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
             limit = max(a["values"].values()) + 1 if a["type"] == "enum" else 0
             text = "INT64_MAX" if integer == 2**63 - 1 else str(integer)
             out.append(
-                f'    {{"{a["name"]}", {ATTRIBUTE_TYPES[a["type"]][2]}, {a["id"]}, {limit}, '
+                f'    {{{offsets[a["name"]]}, {ATTRIBUTE_TYPES[a["type"]][2]}, {a["id"]}, {limit}, '
                 f"offsetof(ln_{op.name}_attributes, {a['name']}), {text}, {real!r}}},"
             )
         out += ["};", ""]
@@ -235,7 +246,7 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out += ["};", "", "const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {"]
     for name, row in opcodes.items():
         types = {"*": 3, "f": 1, "i": 2}[row.get("types", "*")]
-        out.append(f'    [LN_MAP_{name.upper()}] = {{"{name}", {row["arity"]}, {types}}},')
+        out.append(f'    [LN_MAP_{name.upper()}] = {{{offsets[name]}, {row["arity"]}, {types}}},')
     out += ["};", ""]
     return "\n".join(out)
 

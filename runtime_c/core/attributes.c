@@ -6,7 +6,7 @@
 
 static linnet_status bad(linnet_error *error, const ln_op *op, const ln_attribute *a, int64_t got, const char *expected,
                          int64_t limit) {
-    ln_fail(error, LINNET_BAD_ATTRIBUTE, "attribute '%s' of %s is outside its range", a->name, op->name);
+    ln_fail(error, LINNET_BAD_ATTRIBUTE, "attribute '%s' of %s is outside its range", ln_names + a->name, op->name);
     ln_expected(error, expected, (long long)limit);
     ln_got(error, "%lld", (long long)got);
     ln_hint(error, "convert the model again; the file is damaged or from a newer writer");
@@ -52,7 +52,9 @@ static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_f
         memcpy(field, &list, sizeof list);
         return LINNET_OK;
     }
-    default: return ln_fail(error, LINNET_UNSUPPORTED, "attribute '%s' of %s has an unknown type", a->name, op->name);
+    default:
+        return ln_fail(error, LINNET_UNSUPPORTED, "attribute '%s' of %s has an unknown type", ln_names + a->name,
+                       op->name);
     }
     memcpy(field, &value, sizeof value);
     return LINNET_OK;

@@ -20,7 +20,7 @@ enum ln_attribute_type {
 /* One attribute: where it is in the flatbuffer table (slot) and in the C struct (offset). Scalars that are not float
  * are int64_t in the struct, floats are double, lists are ln_ints or ln_floats. */
 typedef struct ln_attribute {
-    const char *name;
+    uint16_t name; /* in ln_names */
     uint8_t type;
     uint8_t slot;
     uint8_t limit; /* enums: number of values */
@@ -33,6 +33,10 @@ enum ln_op_flag { LN_OP_IN_PLACE = 1, LN_OP_EPILOGUE = 2, LN_OP_DATA_DEPENDENT =
 enum ln_op_layout { LN_PREFER_ANY, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST };
 
 struct ln_op;
+
+/* Names of attributes and opcodes one after the other, each with its NUL: an offset takes 2 bytes in the library, a
+ * pointer 32 with its relocation. */
+extern const char ln_names[];
 
 /* Shape rule. Reads inputs (dims may be -1, rank may be -1, `data` is the value when known; an absent optional input
  * has dtype LINNET_NONE) and sets dtype, rank and dims of every output; what cannot be known yet is -1. Outputs come in
@@ -66,7 +70,7 @@ typedef struct ln_op {
 } ln_op;
 
 typedef struct ln_map_opcode_row {
-    const char *name;
+    uint16_t name; /* in ln_names; 0: no such opcode */
     uint8_t arity;
     uint8_t types; /* 1 floats, 2 integers, 3 both */
 } ln_map_opcode_row;

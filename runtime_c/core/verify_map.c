@@ -14,9 +14,9 @@ typedef struct check {
 
 static linnet_status wrong(const check *c, int64_t at, const char *what) {
     int64_t opcode = c->map->program.v[at * LN_MAP_INSTRUCTION];
-    const char *name = opcode > 0 && opcode < LN_MAP_LIMIT ? ln_map_opcodes[opcode].name : NULL;
+    int name = opcode > 0 && opcode < LN_MAP_LIMIT ? ln_map_opcodes[opcode].name : 0;
     ln_fail(c->error, LINNET_BAD_ATTRIBUTE, "map program: %s", what);
-    ln_got(c->error, "instruction %lld (%s)", (long long)at, name ? name : "unknown opcode");
+    ln_got(c->error, "instruction %lld (%s)", (long long)at, name ? ln_names + name : "unknown opcode");
     return ln_hint(c->error, "see schema/map_opcodes.toml"), LINNET_BAD_ATTRIBUTE;
 }
 

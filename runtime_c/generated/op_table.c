@@ -4,188 +4,326 @@
 
 #include <stddef.h>
 
+const char ln_names[] =
+    "\0"
+    "program\0"
+    "floats\0"
+    "integers\0"
+    "dtypes\0"
+    "shape\0"
+    "kind\0"
+    "axis\0"
+    "axes\0"
+    "perm\0"
+    "starts\0"
+    "ends\0"
+    "steps\0"
+    "pads\0"
+    "pad_mode\0"
+    "value\0"
+    "allow_zero\0"
+    "block\0"
+    "depth_mode\0"
+    "keep_dims\0"
+    "noop_with_empty_axes\0"
+    "select_last_index\0"
+    "transpose_a\0"
+    "transpose_b\0"
+    "requant\0"
+    "output_dtype\0"
+    "strides\0"
+    "dilations\0"
+    "group\0"
+    "auto_pad\0"
+    "channel_axis\0"
+    "output_padding\0"
+    "output_shape\0"
+    "kernel\0"
+    "ceil_mode\0"
+    "count_include_pad\0"
+    "p\0"
+    "storage_order\0"
+    "log\0"
+    "epsilon\0"
+    "rms\0"
+    "groups\0"
+    "batch_dims\0"
+    "mode\0"
+    "coordinates\0"
+    "nearest\0"
+    "cubic_coefficient\0"
+    "exclude_outside\0"
+    "antialias\0"
+    "extrapolation_value\0"
+    "aspect\0"
+    "sizes\0"
+    "scales\0"
+    "dtype\0"
+    "start\0"
+    "end\0"
+    "largest\0"
+    "sorted\0"
+    "reduction\0"
+    "exclusive\0"
+    "reverse\0"
+    "product\0"
+    "then_function\0"
+    "else_function\0"
+    "body_function\0"
+    "carried\0"
+    "callee\0"
+    "direction\0"
+    "activations\0"
+    "alpha\0"
+    "beta\0"
+    "clip\0"
+    "input_forget\0"
+    "linear_before_reset\0"
+    "load\0"
+    "load_dequantized\0"
+    "store\0"
+    "store_quantized\0"
+    "const\0"
+    "iota\0"
+    "cast\0"
+    "add\0"
+    "sub\0"
+    "mul\0"
+    "div\0"
+    "min\0"
+    "max\0"
+    "pow\0"
+    "mod\0"
+    "fmod\0"
+    "atan2\0"
+    "and\0"
+    "or\0"
+    "xor\0"
+    "shift_left\0"
+    "shift_right\0"
+    "shift_right_logical\0"
+    "eq\0"
+    "ne\0"
+    "lt\0"
+    "le\0"
+    "gt\0"
+    "ge\0"
+    "is_nan\0"
+    "is_inf\0"
+    "select\0"
+    "neg\0"
+    "abs\0"
+    "sign\0"
+    "not\0"
+    "reciprocal\0"
+    "sqrt\0"
+    "exp\0"
+    "log1p\0"
+    "expm1\0"
+    "tanh\0"
+    "sigmoid\0"
+    "erf\0"
+    "floor\0"
+    "ceil\0"
+    "round\0"
+    "trunc\0"
+    "sin\0"
+    "cos\0"
+    "tan\0"
+    "asin\0"
+    "acos\0"
+    "atan\0"
+    "sinh\0"
+    "cosh\0"
+    "asinh\0"
+    "acosh\0"
+    "atanh\0"
+    "fixed_multiply\0"
+    "fixed_multiply_single\0"
+    "table";
+
 static const ln_attribute map_attributes[] = {
-    {"program", LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_map_attributes, program), 0, 0.0},
-    {"floats", LN_ATTRIBUTE_FLOATS, 1, 0, offsetof(ln_map_attributes, floats), 0, 0.0},
-    {"integers", LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_map_attributes, integers), 0, 0.0},
-    {"dtypes", LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_map_attributes, dtypes), 0, 0.0},
-    {"shape", LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_map_attributes, shape), 0, 0.0},
+    {1, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_map_attributes, program), 0, 0.0},
+    {9, LN_ATTRIBUTE_FLOATS, 1, 0, offsetof(ln_map_attributes, floats), 0, 0.0},
+    {16, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_map_attributes, integers), 0, 0.0},
+    {25, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_map_attributes, dtypes), 0, 0.0},
+    {32, LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_map_attributes, shape), 0, 0.0},
 };
 
 static const ln_attribute copy_attributes[] = {
-    {"kind", LN_ATTRIBUTE_ENUM, 0, 13, offsetof(ln_copy_attributes, kind), 0, 0.0},
-    {"axis", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_copy_attributes, axis), 0, 0.0},
-    {"axes", LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_copy_attributes, axes), 0, 0.0},
-    {"perm", LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_copy_attributes, perm), 0, 0.0},
-    {"starts", LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_copy_attributes, starts), 0, 0.0},
-    {"ends", LN_ATTRIBUTE_INTS, 5, 0, offsetof(ln_copy_attributes, ends), 0, 0.0},
-    {"steps", LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_copy_attributes, steps), 0, 0.0},
-    {"pads", LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_copy_attributes, pads), 0, 0.0},
-    {"pad_mode", LN_ATTRIBUTE_ENUM, 8, 4, offsetof(ln_copy_attributes, pad_mode), 0, 0.0},
-    {"value", LN_ATTRIBUTE_FLOAT, 9, 0, offsetof(ln_copy_attributes, value), 0, 0.0},
-    {"shape", LN_ATTRIBUTE_INTS, 10, 0, offsetof(ln_copy_attributes, shape), 0, 0.0},
-    {"allow_zero", LN_ATTRIBUTE_BOOL, 11, 0, offsetof(ln_copy_attributes, allow_zero), 0, 0.0},
-    {"block", LN_ATTRIBUTE_INT, 12, 0, offsetof(ln_copy_attributes, block), 0, 0.0},
-    {"depth_mode", LN_ATTRIBUTE_ENUM, 13, 2, offsetof(ln_copy_attributes, depth_mode), 0, 0.0},
+    {38, LN_ATTRIBUTE_ENUM, 0, 13, offsetof(ln_copy_attributes, kind), 0, 0.0},
+    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_copy_attributes, axis), 0, 0.0},
+    {48, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_copy_attributes, axes), 0, 0.0},
+    {53, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_copy_attributes, perm), 0, 0.0},
+    {58, LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_copy_attributes, starts), 0, 0.0},
+    {65, LN_ATTRIBUTE_INTS, 5, 0, offsetof(ln_copy_attributes, ends), 0, 0.0},
+    {70, LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_copy_attributes, steps), 0, 0.0},
+    {76, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_copy_attributes, pads), 0, 0.0},
+    {81, LN_ATTRIBUTE_ENUM, 8, 4, offsetof(ln_copy_attributes, pad_mode), 0, 0.0},
+    {90, LN_ATTRIBUTE_FLOAT, 9, 0, offsetof(ln_copy_attributes, value), 0, 0.0},
+    {32, LN_ATTRIBUTE_INTS, 10, 0, offsetof(ln_copy_attributes, shape), 0, 0.0},
+    {96, LN_ATTRIBUTE_BOOL, 11, 0, offsetof(ln_copy_attributes, allow_zero), 0, 0.0},
+    {107, LN_ATTRIBUTE_INT, 12, 0, offsetof(ln_copy_attributes, block), 0, 0.0},
+    {113, LN_ATTRIBUTE_ENUM, 13, 2, offsetof(ln_copy_attributes, depth_mode), 0, 0.0},
 };
 
 static const ln_attribute reduce_attributes[] = {
-    {"kind", LN_ATTRIBUTE_ENUM, 0, 12, offsetof(ln_reduce_attributes, kind), 0, 0.0},
-    {"axes", LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_reduce_attributes, axes), 0, 0.0},
-    {"keep_dims", LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_reduce_attributes, keep_dims), 1, 0.0},
-    {"noop_with_empty_axes", LN_ATTRIBUTE_BOOL, 3, 0, offsetof(ln_reduce_attributes, noop_with_empty_axes), 0, 0.0},
-    {"select_last_index", LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_reduce_attributes, select_last_index), 0, 0.0},
+    {38, LN_ATTRIBUTE_ENUM, 0, 12, offsetof(ln_reduce_attributes, kind), 0, 0.0},
+    {48, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_reduce_attributes, axes), 0, 0.0},
+    {124, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_reduce_attributes, keep_dims), 1, 0.0},
+    {134, LN_ATTRIBUTE_BOOL, 3, 0, offsetof(ln_reduce_attributes, noop_with_empty_axes), 0, 0.0},
+    {155, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_reduce_attributes, select_last_index), 0, 0.0},
 };
 
 static const ln_attribute matmul_attributes[] = {
-    {"transpose_a", LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_matmul_attributes, transpose_a), 0, 0.0},
-    {"transpose_b", LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_matmul_attributes, transpose_b), 0, 0.0},
-    {"requant", LN_ATTRIBUTE_ENUM, 2, 3, offsetof(ln_matmul_attributes, requant), 0, 0.0},
-    {"output_dtype", LN_ATTRIBUTE_DTYPE, 3, 0, offsetof(ln_matmul_attributes, output_dtype), 0, 0.0},
+    {173, LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_matmul_attributes, transpose_a), 0, 0.0},
+    {185, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_matmul_attributes, transpose_b), 0, 0.0},
+    {197, LN_ATTRIBUTE_ENUM, 2, 3, offsetof(ln_matmul_attributes, requant), 0, 0.0},
+    {205, LN_ATTRIBUTE_DTYPE, 3, 0, offsetof(ln_matmul_attributes, output_dtype), 0, 0.0},
 };
 
 static const ln_attribute conv_attributes[] = {
-    {"strides", LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_attributes, strides), 0, 0.0},
-    {"dilations", LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_attributes, dilations), 0, 0.0},
-    {"pads", LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_attributes, pads), 0, 0.0},
-    {"group", LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_attributes, group), 1, 0.0},
-    {"auto_pad", LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_attributes, auto_pad), 0, 0.0},
-    {"channel_axis", LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_attributes, channel_axis), 1, 0.0},
-    {"requant", LN_ATTRIBUTE_ENUM, 6, 3, offsetof(ln_conv_attributes, requant), 0, 0.0},
-    {"output_dtype", LN_ATTRIBUTE_DTYPE, 7, 0, offsetof(ln_conv_attributes, output_dtype), 0, 0.0},
+    {218, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_attributes, strides), 0, 0.0},
+    {226, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_attributes, dilations), 0, 0.0},
+    {76, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_attributes, pads), 0, 0.0},
+    {236, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_attributes, group), 1, 0.0},
+    {242, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_attributes, auto_pad), 0, 0.0},
+    {251, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_attributes, channel_axis), 1, 0.0},
+    {197, LN_ATTRIBUTE_ENUM, 6, 3, offsetof(ln_conv_attributes, requant), 0, 0.0},
+    {205, LN_ATTRIBUTE_DTYPE, 7, 0, offsetof(ln_conv_attributes, output_dtype), 0, 0.0},
 };
 
 static const ln_attribute conv_transpose_attributes[] = {
-    {"strides", LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_transpose_attributes, strides), 0, 0.0},
-    {"dilations", LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_transpose_attributes, dilations), 0, 0.0},
-    {"pads", LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_transpose_attributes, pads), 0, 0.0},
-    {"group", LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_transpose_attributes, group), 1, 0.0},
-    {"auto_pad", LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_transpose_attributes, auto_pad), 0, 0.0},
-    {"channel_axis", LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_transpose_attributes, channel_axis), 1, 0.0},
-    {"output_padding", LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_conv_transpose_attributes, output_padding), 0, 0.0},
-    {"output_shape", LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_conv_transpose_attributes, output_shape), 0, 0.0},
-    {"requant", LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_conv_transpose_attributes, requant), 0, 0.0},
-    {"output_dtype", LN_ATTRIBUTE_DTYPE, 9, 0, offsetof(ln_conv_transpose_attributes, output_dtype), 0, 0.0},
+    {218, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_transpose_attributes, strides), 0, 0.0},
+    {226, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_transpose_attributes, dilations), 0, 0.0},
+    {76, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_transpose_attributes, pads), 0, 0.0},
+    {236, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_transpose_attributes, group), 1, 0.0},
+    {242, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_transpose_attributes, auto_pad), 0, 0.0},
+    {251, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_transpose_attributes, channel_axis), 1, 0.0},
+    {264, LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_conv_transpose_attributes, output_padding), 0, 0.0},
+    {279, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_conv_transpose_attributes, output_shape), 0, 0.0},
+    {197, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_conv_transpose_attributes, requant), 0, 0.0},
+    {205, LN_ATTRIBUTE_DTYPE, 9, 0, offsetof(ln_conv_transpose_attributes, output_dtype), 0, 0.0},
 };
 
 static const ln_attribute pool_attributes[] = {
-    {"kind", LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_pool_attributes, kind), 0, 0.0},
-    {"kernel", LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_pool_attributes, kernel), 0, 0.0},
-    {"strides", LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_pool_attributes, strides), 0, 0.0},
-    {"dilations", LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_pool_attributes, dilations), 0, 0.0},
-    {"pads", LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_pool_attributes, pads), 0, 0.0},
-    {"auto_pad", LN_ATTRIBUTE_ENUM, 5, 4, offsetof(ln_pool_attributes, auto_pad), 0, 0.0},
-    {"ceil_mode", LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_pool_attributes, ceil_mode), 0, 0.0},
-    {"count_include_pad", LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_pool_attributes, count_include_pad), 0, 0.0},
-    {"channel_axis", LN_ATTRIBUTE_INT, 8, 0, offsetof(ln_pool_attributes, channel_axis), 1, 0.0},
-    {"p", LN_ATTRIBUTE_INT, 9, 0, offsetof(ln_pool_attributes, p), 2, 0.0},
-    {"storage_order", LN_ATTRIBUTE_INT, 10, 0, offsetof(ln_pool_attributes, storage_order), 0, 0.0},
+    {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_pool_attributes, kind), 0, 0.0},
+    {292, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_pool_attributes, kernel), 0, 0.0},
+    {218, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_pool_attributes, strides), 0, 0.0},
+    {226, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_pool_attributes, dilations), 0, 0.0},
+    {76, LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_pool_attributes, pads), 0, 0.0},
+    {242, LN_ATTRIBUTE_ENUM, 5, 4, offsetof(ln_pool_attributes, auto_pad), 0, 0.0},
+    {299, LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_pool_attributes, ceil_mode), 0, 0.0},
+    {309, LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_pool_attributes, count_include_pad), 0, 0.0},
+    {251, LN_ATTRIBUTE_INT, 8, 0, offsetof(ln_pool_attributes, channel_axis), 1, 0.0},
+    {327, LN_ATTRIBUTE_INT, 9, 0, offsetof(ln_pool_attributes, p), 2, 0.0},
+    {329, LN_ATTRIBUTE_INT, 10, 0, offsetof(ln_pool_attributes, storage_order), 0, 0.0},
 };
 
 static const ln_attribute softmax_attributes[] = {
-    {"axis", LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_softmax_attributes, axis), -1, 0.0},
-    {"log", LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_softmax_attributes, log), 0, 0.0},
+    {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_softmax_attributes, axis), -1, 0.0},
+    {343, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_softmax_attributes, log), 0, 0.0},
 };
 
 static const ln_attribute layer_norm_attributes[] = {
-    {"axis", LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_layer_norm_attributes, axis), -1, 0.0},
-    {"epsilon", LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_layer_norm_attributes, epsilon), 0, 1e-05},
-    {"rms", LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_layer_norm_attributes, rms), 0, 0.0},
+    {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_layer_norm_attributes, axis), -1, 0.0},
+    {347, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_layer_norm_attributes, epsilon), 0, 1e-05},
+    {355, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_layer_norm_attributes, rms), 0, 0.0},
 };
 
 static const ln_attribute batch_norm_attributes[] = {
-    {"epsilon", LN_ATTRIBUTE_FLOAT, 0, 0, offsetof(ln_batch_norm_attributes, epsilon), 0, 1e-05},
-    {"channel_axis", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_batch_norm_attributes, channel_axis), 1, 0.0},
+    {347, LN_ATTRIBUTE_FLOAT, 0, 0, offsetof(ln_batch_norm_attributes, epsilon), 0, 1e-05},
+    {251, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_batch_norm_attributes, channel_axis), 1, 0.0},
 };
 
 static const ln_attribute group_norm_attributes[] = {
-    {"groups", LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_group_norm_attributes, groups), 0, 0.0},
-    {"epsilon", LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_group_norm_attributes, epsilon), 0, 1e-05},
-    {"channel_axis", LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_group_norm_attributes, channel_axis), 1, 0.0},
+    {359, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_group_norm_attributes, groups), 0, 0.0},
+    {347, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_group_norm_attributes, epsilon), 0, 1e-05},
+    {251, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_group_norm_attributes, channel_axis), 1, 0.0},
 };
 
 static const ln_attribute gather_attributes[] = {
-    {"kind", LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_gather_attributes, kind), 0, 0.0},
-    {"axis", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_gather_attributes, axis), 0, 0.0},
-    {"batch_dims", LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_gather_attributes, batch_dims), 0, 0.0},
+    {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_gather_attributes, kind), 0, 0.0},
+    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_gather_attributes, axis), 0, 0.0},
+    {366, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_gather_attributes, batch_dims), 0, 0.0},
 };
 
 static const ln_attribute resize_attributes[] = {
-    {"mode", LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_resize_attributes, mode), 0, 0.0},
-    {"coordinates", LN_ATTRIBUTE_ENUM, 1, 6, offsetof(ln_resize_attributes, coordinates), 0, 0.0},
-    {"nearest", LN_ATTRIBUTE_ENUM, 2, 4, offsetof(ln_resize_attributes, nearest), 0, 0.0},
-    {"cubic_coefficient", LN_ATTRIBUTE_FLOAT, 3, 0, offsetof(ln_resize_attributes, cubic_coefficient), 0, -0.75},
-    {"exclude_outside", LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_resize_attributes, exclude_outside), 0, 0.0},
-    {"antialias", LN_ATTRIBUTE_BOOL, 5, 0, offsetof(ln_resize_attributes, antialias), 0, 0.0},
-    {"extrapolation_value", LN_ATTRIBUTE_FLOAT, 6, 0, offsetof(ln_resize_attributes, extrapolation_value), 0, 0.0},
-    {"axes", LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_resize_attributes, axes), 0, 0.0},
-    {"aspect", LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_resize_attributes, aspect), 0, 0.0},
-    {"sizes", LN_ATTRIBUTE_INTS, 9, 0, offsetof(ln_resize_attributes, sizes), 0, 0.0},
-    {"scales", LN_ATTRIBUTE_FLOATS, 10, 0, offsetof(ln_resize_attributes, scales), 0, 0.0},
+    {377, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_resize_attributes, mode), 0, 0.0},
+    {382, LN_ATTRIBUTE_ENUM, 1, 6, offsetof(ln_resize_attributes, coordinates), 0, 0.0},
+    {394, LN_ATTRIBUTE_ENUM, 2, 4, offsetof(ln_resize_attributes, nearest), 0, 0.0},
+    {402, LN_ATTRIBUTE_FLOAT, 3, 0, offsetof(ln_resize_attributes, cubic_coefficient), 0, -0.75},
+    {420, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_resize_attributes, exclude_outside), 0, 0.0},
+    {436, LN_ATTRIBUTE_BOOL, 5, 0, offsetof(ln_resize_attributes, antialias), 0, 0.0},
+    {446, LN_ATTRIBUTE_FLOAT, 6, 0, offsetof(ln_resize_attributes, extrapolation_value), 0, 0.0},
+    {48, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_resize_attributes, axes), 0, 0.0},
+    {466, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_resize_attributes, aspect), 0, 0.0},
+    {473, LN_ATTRIBUTE_INTS, 9, 0, offsetof(ln_resize_attributes, sizes), 0, 0.0},
+    {479, LN_ATTRIBUTE_FLOATS, 10, 0, offsetof(ln_resize_attributes, scales), 0, 0.0},
 };
 
 static const ln_attribute cast_attributes[] = {
-    {"dtype", LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_cast_attributes, dtype), 0, 0.0},
+    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_cast_attributes, dtype), 0, 0.0},
 };
 
 static const ln_attribute quantize_attributes[] = {
-    {"dtype", LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_quantize_attributes, dtype), 0, 0.0},
-    {"axis", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_quantize_attributes, axis), 1, 0.0},
-    {"block", LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_quantize_attributes, block), 0, 0.0},
+    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_quantize_attributes, dtype), 0, 0.0},
+    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_quantize_attributes, axis), 1, 0.0},
+    {107, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_quantize_attributes, block), 0, 0.0},
 };
 
 static const ln_attribute dequantize_attributes[] = {
-    {"dtype", LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_dequantize_attributes, dtype), 0, 0.0},
-    {"axis", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_dequantize_attributes, axis), 1, 0.0},
-    {"block", LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_dequantize_attributes, block), 0, 0.0},
+    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_dequantize_attributes, dtype), 0, 0.0},
+    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_dequantize_attributes, axis), 1, 0.0},
+    {107, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_dequantize_attributes, block), 0, 0.0},
 };
 
 static const ln_attribute shape_attributes[] = {
-    {"start", LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_shape_attributes, start), 0, 0.0},
-    {"end", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_shape_attributes, end), INT64_MAX, 0.0},
+    {492, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_shape_attributes, start), 0, 0.0},
+    {498, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_shape_attributes, end), INT64_MAX, 0.0},
 };
 
 static const ln_attribute top_k_attributes[] = {
-    {"axis", LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_top_k_attributes, axis), -1, 0.0},
-    {"largest", LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_top_k_attributes, largest), 1, 0.0},
-    {"sorted", LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_top_k_attributes, sorted), 1, 0.0},
+    {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_top_k_attributes, axis), -1, 0.0},
+    {502, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_top_k_attributes, largest), 1, 0.0},
+    {510, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_top_k_attributes, sorted), 1, 0.0},
 };
 
 static const ln_attribute scatter_attributes[] = {
-    {"kind", LN_ATTRIBUTE_ENUM, 0, 2, offsetof(ln_scatter_attributes, kind), 0, 0.0},
-    {"axis", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_scatter_attributes, axis), 0, 0.0},
-    {"reduction", LN_ATTRIBUTE_ENUM, 2, 5, offsetof(ln_scatter_attributes, reduction), 0, 0.0},
+    {38, LN_ATTRIBUTE_ENUM, 0, 2, offsetof(ln_scatter_attributes, kind), 0, 0.0},
+    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_scatter_attributes, axis), 0, 0.0},
+    {517, LN_ATTRIBUTE_ENUM, 2, 5, offsetof(ln_scatter_attributes, reduction), 0, 0.0},
 };
 
 static const ln_attribute cumsum_attributes[] = {
-    {"exclusive", LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_cumsum_attributes, exclusive), 0, 0.0},
-    {"reverse", LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_cumsum_attributes, reverse), 0, 0.0},
-    {"product", LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_cumsum_attributes, product), 0, 0.0},
+    {527, LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_cumsum_attributes, exclusive), 0, 0.0},
+    {537, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_cumsum_attributes, reverse), 0, 0.0},
+    {545, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_cumsum_attributes, product), 0, 0.0},
 };
 
 static const ln_attribute if_attributes[] = {
-    {"then_function", LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_if_attributes, then_function), -1, 0.0},
-    {"else_function", LN_ATTRIBUTE_FUNCTION, 1, 0, offsetof(ln_if_attributes, else_function), -1, 0.0},
+    {553, LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_if_attributes, then_function), -1, 0.0},
+    {567, LN_ATTRIBUTE_FUNCTION, 1, 0, offsetof(ln_if_attributes, else_function), -1, 0.0},
 };
 
 static const ln_attribute while_attributes[] = {
-    {"body_function", LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_while_attributes, body_function), -1, 0.0},
-    {"carried", LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_while_attributes, carried), 0, 0.0},
+    {581, LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_while_attributes, body_function), -1, 0.0},
+    {595, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_while_attributes, carried), 0, 0.0},
 };
 
 static const ln_attribute call_attributes[] = {
-    {"callee", LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_call_attributes, callee), -1, 0.0},
+    {603, LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_call_attributes, callee), -1, 0.0},
 };
 
 static const ln_attribute recurrent_attributes[] = {
-    {"kind", LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_recurrent_attributes, kind), 0, 0.0},
-    {"direction", LN_ATTRIBUTE_ENUM, 1, 3, offsetof(ln_recurrent_attributes, direction), 0, 0.0},
-    {"activations", LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_recurrent_attributes, activations), 0, 0.0},
-    {"alpha", LN_ATTRIBUTE_FLOATS, 3, 0, offsetof(ln_recurrent_attributes, alpha), 0, 0.0},
-    {"beta", LN_ATTRIBUTE_FLOATS, 4, 0, offsetof(ln_recurrent_attributes, beta), 0, 0.0},
-    {"clip", LN_ATTRIBUTE_FLOAT, 5, 0, offsetof(ln_recurrent_attributes, clip), 0, 0.0},
-    {"input_forget", LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_recurrent_attributes, input_forget), 0, 0.0},
-    {"linear_before_reset", LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_recurrent_attributes, linear_before_reset), 0, 0.0},
+    {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_recurrent_attributes, kind), 0, 0.0},
+    {610, LN_ATTRIBUTE_ENUM, 1, 3, offsetof(ln_recurrent_attributes, direction), 0, 0.0},
+    {620, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_recurrent_attributes, activations), 0, 0.0},
+    {632, LN_ATTRIBUTE_FLOATS, 3, 0, offsetof(ln_recurrent_attributes, alpha), 0, 0.0},
+    {638, LN_ATTRIBUTE_FLOATS, 4, 0, offsetof(ln_recurrent_attributes, beta), 0, 0.0},
+    {643, LN_ATTRIBUTE_FLOAT, 5, 0, offsetof(ln_recurrent_attributes, clip), 0, 0.0},
+    {648, LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_recurrent_attributes, input_forget), 0, 0.0},
+    {661, LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_recurrent_attributes, linear_before_reset), 0, 0.0},
 };
 
 const ln_op ln_ops[LN_OP_LIMIT] = {
@@ -246,67 +384,67 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
 };
 
 const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {
-    [LN_MAP_LOAD] = {"load", 0, 3},
-    [LN_MAP_LOAD_DEQUANTIZED] = {"load_dequantized", 0, 3},
-    [LN_MAP_STORE] = {"store", 1, 3},
-    [LN_MAP_STORE_QUANTIZED] = {"store_quantized", 1, 3},
-    [LN_MAP_CONST] = {"const", 0, 3},
-    [LN_MAP_IOTA] = {"iota", 0, 3},
-    [LN_MAP_CAST] = {"cast", 1, 3},
-    [LN_MAP_ADD] = {"add", 2, 3},
-    [LN_MAP_SUB] = {"sub", 2, 3},
-    [LN_MAP_MUL] = {"mul", 2, 3},
-    [LN_MAP_DIV] = {"div", 2, 3},
-    [LN_MAP_MIN] = {"min", 2, 3},
-    [LN_MAP_MAX] = {"max", 2, 3},
-    [LN_MAP_POW] = {"pow", 2, 3},
-    [LN_MAP_MOD] = {"mod", 2, 3},
-    [LN_MAP_FMOD] = {"fmod", 2, 3},
-    [LN_MAP_ATAN2] = {"atan2", 2, 1},
-    [LN_MAP_AND] = {"and", 2, 2},
-    [LN_MAP_OR] = {"or", 2, 2},
-    [LN_MAP_XOR] = {"xor", 2, 2},
-    [LN_MAP_SHIFT_LEFT] = {"shift_left", 2, 2},
-    [LN_MAP_SHIFT_RIGHT] = {"shift_right", 2, 2},
-    [LN_MAP_SHIFT_RIGHT_LOGICAL] = {"shift_right_logical", 2, 2},
-    [LN_MAP_EQ] = {"eq", 2, 3},
-    [LN_MAP_NE] = {"ne", 2, 3},
-    [LN_MAP_LT] = {"lt", 2, 3},
-    [LN_MAP_LE] = {"le", 2, 3},
-    [LN_MAP_GT] = {"gt", 2, 3},
-    [LN_MAP_GE] = {"ge", 2, 3},
-    [LN_MAP_IS_NAN] = {"is_nan", 1, 1},
-    [LN_MAP_IS_INF] = {"is_inf", 1, 1},
-    [LN_MAP_SELECT] = {"select", 3, 3},
-    [LN_MAP_NEG] = {"neg", 1, 3},
-    [LN_MAP_ABS] = {"abs", 1, 3},
-    [LN_MAP_SIGN] = {"sign", 1, 3},
-    [LN_MAP_NOT] = {"not", 1, 2},
-    [LN_MAP_RECIPROCAL] = {"reciprocal", 1, 1},
-    [LN_MAP_SQRT] = {"sqrt", 1, 1},
-    [LN_MAP_EXP] = {"exp", 1, 1},
-    [LN_MAP_LOG] = {"log", 1, 1},
-    [LN_MAP_LOG1P] = {"log1p", 1, 1},
-    [LN_MAP_EXPM1] = {"expm1", 1, 1},
-    [LN_MAP_TANH] = {"tanh", 1, 1},
-    [LN_MAP_SIGMOID] = {"sigmoid", 1, 1},
-    [LN_MAP_ERF] = {"erf", 1, 1},
-    [LN_MAP_FLOOR] = {"floor", 1, 1},
-    [LN_MAP_CEIL] = {"ceil", 1, 1},
-    [LN_MAP_ROUND] = {"round", 1, 1},
-    [LN_MAP_TRUNC] = {"trunc", 1, 1},
-    [LN_MAP_SIN] = {"sin", 1, 1},
-    [LN_MAP_COS] = {"cos", 1, 1},
-    [LN_MAP_TAN] = {"tan", 1, 1},
-    [LN_MAP_ASIN] = {"asin", 1, 1},
-    [LN_MAP_ACOS] = {"acos", 1, 1},
-    [LN_MAP_ATAN] = {"atan", 1, 1},
-    [LN_MAP_SINH] = {"sinh", 1, 1},
-    [LN_MAP_COSH] = {"cosh", 1, 1},
-    [LN_MAP_ASINH] = {"asinh", 1, 1},
-    [LN_MAP_ACOSH] = {"acosh", 1, 1},
-    [LN_MAP_ATANH] = {"atanh", 1, 1},
-    [LN_MAP_FIXED_MULTIPLY] = {"fixed_multiply", 1, 2},
-    [LN_MAP_FIXED_MULTIPLY_SINGLE] = {"fixed_multiply_single", 1, 2},
-    [LN_MAP_TABLE] = {"table", 1, 3},
+    [LN_MAP_LOAD] = {681, 0, 3},
+    [LN_MAP_LOAD_DEQUANTIZED] = {686, 0, 3},
+    [LN_MAP_STORE] = {703, 1, 3},
+    [LN_MAP_STORE_QUANTIZED] = {709, 1, 3},
+    [LN_MAP_CONST] = {725, 0, 3},
+    [LN_MAP_IOTA] = {731, 0, 3},
+    [LN_MAP_CAST] = {736, 1, 3},
+    [LN_MAP_ADD] = {741, 2, 3},
+    [LN_MAP_SUB] = {745, 2, 3},
+    [LN_MAP_MUL] = {749, 2, 3},
+    [LN_MAP_DIV] = {753, 2, 3},
+    [LN_MAP_MIN] = {757, 2, 3},
+    [LN_MAP_MAX] = {761, 2, 3},
+    [LN_MAP_POW] = {765, 2, 3},
+    [LN_MAP_MOD] = {769, 2, 3},
+    [LN_MAP_FMOD] = {773, 2, 3},
+    [LN_MAP_ATAN2] = {778, 2, 1},
+    [LN_MAP_AND] = {784, 2, 2},
+    [LN_MAP_OR] = {788, 2, 2},
+    [LN_MAP_XOR] = {791, 2, 2},
+    [LN_MAP_SHIFT_LEFT] = {795, 2, 2},
+    [LN_MAP_SHIFT_RIGHT] = {806, 2, 2},
+    [LN_MAP_SHIFT_RIGHT_LOGICAL] = {818, 2, 2},
+    [LN_MAP_EQ] = {838, 2, 3},
+    [LN_MAP_NE] = {841, 2, 3},
+    [LN_MAP_LT] = {844, 2, 3},
+    [LN_MAP_LE] = {847, 2, 3},
+    [LN_MAP_GT] = {850, 2, 3},
+    [LN_MAP_GE] = {853, 2, 3},
+    [LN_MAP_IS_NAN] = {856, 1, 1},
+    [LN_MAP_IS_INF] = {863, 1, 1},
+    [LN_MAP_SELECT] = {870, 3, 3},
+    [LN_MAP_NEG] = {877, 1, 3},
+    [LN_MAP_ABS] = {881, 1, 3},
+    [LN_MAP_SIGN] = {885, 1, 3},
+    [LN_MAP_NOT] = {890, 1, 2},
+    [LN_MAP_RECIPROCAL] = {894, 1, 1},
+    [LN_MAP_SQRT] = {905, 1, 1},
+    [LN_MAP_EXP] = {910, 1, 1},
+    [LN_MAP_LOG] = {343, 1, 1},
+    [LN_MAP_LOG1P] = {914, 1, 1},
+    [LN_MAP_EXPM1] = {920, 1, 1},
+    [LN_MAP_TANH] = {926, 1, 1},
+    [LN_MAP_SIGMOID] = {931, 1, 1},
+    [LN_MAP_ERF] = {939, 1, 1},
+    [LN_MAP_FLOOR] = {943, 1, 1},
+    [LN_MAP_CEIL] = {949, 1, 1},
+    [LN_MAP_ROUND] = {954, 1, 1},
+    [LN_MAP_TRUNC] = {960, 1, 1},
+    [LN_MAP_SIN] = {966, 1, 1},
+    [LN_MAP_COS] = {970, 1, 1},
+    [LN_MAP_TAN] = {974, 1, 1},
+    [LN_MAP_ASIN] = {978, 1, 1},
+    [LN_MAP_ACOS] = {983, 1, 1},
+    [LN_MAP_ATAN] = {988, 1, 1},
+    [LN_MAP_SINH] = {993, 1, 1},
+    [LN_MAP_COSH] = {998, 1, 1},
+    [LN_MAP_ASINH] = {1003, 1, 1},
+    [LN_MAP_ACOSH] = {1009, 1, 1},
+    [LN_MAP_ATANH] = {1015, 1, 1},
+    [LN_MAP_FIXED_MULTIPLY] = {1021, 1, 2},
+    [LN_MAP_FIXED_MULTIPLY_SINGLE] = {1036, 1, 2},
+    [LN_MAP_TABLE] = {1058, 1, 3},
 };

@@ -45,6 +45,8 @@ void ln_map_store_any(int dtype, int type, const void *register_, int n, void *d
 #define RARE_BINARY(opcode, x, z, expression)                                                                          \
     case LN_MAP_##opcode * 16 + TYPE_##x:                                                                              \
         LOOP(CTYPE_##z, CTYPE_##x a = ((const CTYPE_##x *)pa)[i]; CTYPE_##x b = ((const CTYPE_##x *)pb)[i], expression)
+#define SELDOM_UNARY UNARY
+#define SELDOM_BINARY BINARY
 #define TRIG(opcode, full, small) ALWAYS_UNARY(opcode, f, f, full(a))
 
 static void cast(const ln_map_step *s, int n, const void *pa, void *y) {

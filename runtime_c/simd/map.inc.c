@@ -10,6 +10,33 @@
 #define LN_LOOP _Pragma("GCC ivdep") /* registers are the same array or apart, so lanes are independent */
 #endif
 
+/* ---- walking a view ---- */
+
+/* Where element `start` of the view lies: coordinates of all dims, and the offset. */
+static inline int64_t LN_SIMD_NAME(seek)(const ln_map_view *v, int64_t start, int64_t *at) {
+    int64_t offset = 0;
+    for (int d = v->rank - 1; d > 0; d--) {
+        int64_t next = start / v->dims[d];
+        at[d] = start - next * v->dims[d];
+        offset += at[d] * v->strides[d];
+        start = next;
+    }
+    at[0] = start;
+    return offset + start * v->strides[0];
+}
+
+/* One row on: all dims but the last. Returns the offset of the new row's first element. */
+static inline int64_t LN_SIMD_NAME(next_row)(const ln_map_view *v, int64_t row_offset, int64_t *at) {
+    for (int d = v->rank - 2; d >= 0; d--) {
+        row_offset += v->strides[d];
+        if (d == 0 || ++at[d] < v->dims[d]) break;
+        row_offset -= v->dims[d] * v->strides[d];
+        at[d] = 0;
+    }
+    return row_offset;
+}
+
+#if !defined(LN_SIMD_AVX512) /* which gains nothing here over AVX2, but much in stores */
 /* ---- loads ---- */
 
 /* Neighbouring small integers as i32. */
@@ -90,6 +117,46 @@ static void LN_SIMD_NAME(load_run)(const ln_map_step *s, int dtype, const char *
     ln_map_load_any(dtype, s->type, p, 0, stride, n, y);
 }
 
+void LN_SIMD_NAME(ln_map_load)(const ln_map_step *s, const ln_map_view *v, const char *base, int64_t start, int n,
+                               char *y) {
+    int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
+    int64_t size = (int64_t)ln_dtype_size(v->dtype), width = (int64_t)ln_dtype_size(s->type);
+    int done = 0;
+    while (done < n) {
+        int64_t left = v->rank == 1 ? n : v->dims[v->rank - 1] - at[v->rank - 1];
+        int run = (int)ln_min(left, n - done);
+        if (v->iota) {
+            for (int i = 0; i < run; i++) {
+                int64_t value = offset + i * stride;
+                ln_map_load_any(LINNET_I64, s->type, &value, 0, 0, 1, y + (done + i) * width);
+            }
+        } else {
+            LN_SIMD_NAME(load_run)(s, v->dtype, base + offset * size, stride, run, y + done * width);
+        }
+        done += run;
+        if (done < n) {
+            offset = LN_SIMD_NAME(next_row)(v, offset - at[v->rank - 1] * stride, at);
+            at[v->rank - 1] = 0;
+        }
+    }
+    int whole = (n + 15) & ~15;
+    if (whole > n) memset(y + n * width, 0, (size_t)((whole - n) * width));
+}
+
+void LN_SIMD_NAME(ln_map_table)(const ln_map_step *s, const ln_map_view *v, const char *base, int n, const int32_t *a,
+                                void *y) {
+    int64_t last = v->dims[0] - 1, stride = v->strides[0];
+    bool same = v->dtype == s->type && ln_dtype_size(s->type) == 4;
+    for (int i = 0; i < n && same; i++) memcpy((int32_t *)y + i, base + ln_min(ln_max(a[i], 0), last) * stride * 4, 4);
+    for (int i = 0; i < n && !same; i++)
+        ln_map_load_any(v->dtype, s->type, base, ln_min(ln_max(a[i], 0), last) * stride, 0, 1,
+                        (char *)y + i * (int64_t)ln_dtype_size(s->type));
+}
+#define LN_MAP_LOADS LN_SIMD_NAME
+#else
+#define LN_MAP_LOADS(name) name##__avx2
+#endif
+
 /* ---- stores ---- */
 
 /* n floats as integers: x * factor, cut or rounded, to [low, high] + zero; the target is neighbouring small integers.
@@ -166,58 +233,6 @@ static void LN_SIMD_NAME(store_floats)(int dtype, const float *x, int n, void *y
     LN_SIMD_NAME(store_run)(&step, dtype, (const char *)(const void *)x, n, y, 1);
 }
 
-/* ---- walking a view ---- */
-
-/* Where element `start` of the view lies: coordinates of all dims, and the offset. */
-static inline int64_t LN_SIMD_NAME(seek)(const ln_map_view *v, int64_t start, int64_t *at) {
-    int64_t offset = 0;
-    for (int d = v->rank - 1; d > 0; d--) {
-        int64_t next = start / v->dims[d];
-        at[d] = start - next * v->dims[d];
-        offset += at[d] * v->strides[d];
-        start = next;
-    }
-    at[0] = start;
-    return offset + start * v->strides[0];
-}
-
-/* One row on: all dims but the last. Returns the offset of the new row's first element. */
-static inline int64_t LN_SIMD_NAME(next_row)(const ln_map_view *v, int64_t row_offset, int64_t *at) {
-    for (int d = v->rank - 2; d >= 0; d--) {
-        row_offset += v->strides[d];
-        if (d == 0 || ++at[d] < v->dims[d]) break;
-        row_offset -= v->dims[d] * v->strides[d];
-        at[d] = 0;
-    }
-    return row_offset;
-}
-
-static void LN_SIMD_NAME(load)(const ln_map_step *s, const ln_map_view *v, const char *base, int64_t start, int n,
-                               char *y) {
-    int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
-    int64_t size = (int64_t)ln_dtype_size(v->dtype), width = (int64_t)ln_dtype_size(s->type);
-    int done = 0;
-    while (done < n) {
-        int64_t left = v->rank == 1 ? n : v->dims[v->rank - 1] - at[v->rank - 1];
-        int run = (int)ln_min(left, n - done);
-        if (v->iota) {
-            for (int i = 0; i < run; i++) {
-                int64_t value = offset + i * stride;
-                ln_map_load_any(LINNET_I64, s->type, &value, 0, 0, 1, y + (done + i) * width);
-            }
-        } else {
-            LN_SIMD_NAME(load_run)(s, v->dtype, base + offset * size, stride, run, y + done * width);
-        }
-        done += run;
-        if (done < n) {
-            offset = LN_SIMD_NAME(next_row)(v, offset - at[v->rank - 1] * stride, at);
-            at[v->rank - 1] = 0;
-        }
-    }
-    int whole = (n + 15) & ~15;
-    if (whole > n) memset(y + n * width, 0, (size_t)((whole - n) * width));
-}
-
 static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char *base, int64_t start, int n,
                                 const char *a) {
     int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
@@ -237,16 +252,6 @@ static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char
 
 /* ---- arithmetic ---- */
 
-static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, const char *base, int n, const int32_t *a,
-                                void *y) {
-    int64_t last = v->dims[0] - 1, stride = v->strides[0];
-    bool same = v->dtype == s->type && ln_dtype_size(s->type) == 4;
-    for (int i = 0; i < n && same; i++) memcpy((int32_t *)y + i, base + ln_min(ln_max(a[i], 0), last) * stride * 4, 4);
-    for (int i = 0; i < n && !same; i++)
-        ln_map_load_any(v->dtype, s->type, base, ln_min(ln_max(a[i], 0), last) * stride, 0, 1,
-                        (char *)y + i * (int64_t)ln_dtype_size(s->type));
-}
-
 #define TYPE_f LINNET_F32
 #define TYPE_i LINNET_I32
 #define TYPE_d LINNET_F64
@@ -256,7 +261,6 @@ static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, cons
 #define CTYPE_d double
 #define CTYPE_l int64_t
 #define ROW_f(...) __VA_ARGS__
-#define ROW_i(...) __VA_ARGS__
 #define ROW_d(...)
 #define ROW_l(...)
 #define UNARY(opcode, x, z, expression)                                                                                \
@@ -281,6 +285,17 @@ static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, cons
     })
 #define RARE_UNARY(opcode, x, z, expression)
 #define RARE_BINARY(opcode, x, z, expression)
+/* AVX-512 keeps what gains from it over AVX2, and SSE2, the level of processors before 2013, what networks live on. */
+#if defined(LN_SIMD_AVX512) || defined(LN_SIMD_SSE2)
+#define LN_MAP_FEW
+#define ROW_i(...)
+#define SELDOM_UNARY(opcode, x, z, expression)
+#define SELDOM_BINARY(opcode, x, z, expression)
+#define TRIG(opcode, full, small)
+#else
+#define ROW_i(...) __VA_ARGS__
+#define SELDOM_UNARY UNARY
+#define SELDOM_BINARY BINARY
 /* All lanes by the short range reduction; a strip with a large one goes to map_rest.c. */
 #define TRIG(opcode, full, small)                                                                                      \
     case LN_MAP_##opcode * 16 + LINNET_F32: {                                                                          \
@@ -292,17 +307,22 @@ static void LN_SIMD_NAME(table)(const ln_map_step *s, const ln_map_view *v, cons
         LN_LOOP for (unsigned i = 0; i < m; i++) qy[i] = small(qa[i]);                                                 \
         return;                                                                                                        \
     }
+#endif
 
 #if defined(LN_SIMD_SCALAR)
 #define LN_GROUPS(n) ((unsigned)(n)) /* nothing to gain, and the reference calls with single elements */
-void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc,
-                                     void *py)
 #else
 #define LN_GROUPS(n) (((unsigned)(n) + 15u) & ~15u)
-static void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc,
-                                            void *py)
 #endif
-{
+#if defined(LN_SIMD_AVX512)
+#define LN_MAP_OTHERWISE ln_map_arithmetic__avx2
+#elif defined(LN_SIMD_SSE2)
+#define LN_MAP_OTHERWISE ln_map_arithmetic__scalar
+#else
+#define LN_MAP_OTHERWISE ln_map_rest
+#endif
+void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const void *pa, const void *pb, const void *pc,
+                                     void *py) {
     unsigned m = LN_GROUPS(n);
     switch (s->code * 16 + s->type) {
 #include "simd/map_table.h"
@@ -316,6 +336,7 @@ static void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const v
         }
         return;
     }
+#ifndef LN_MAP_FEW
     case LN_MAP_CAST * 16 + LINNET_F32:
         if (s->from == LINNET_I32) {
             LN_LOOP for (unsigned i = 0; i < m; i++)((float *)py)[i] = (float)((const int32_t *)pa)[i];
@@ -328,7 +349,8 @@ static void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const v
             return;
         }
         break;
-#ifdef VI_FIXED_MULTIPLY
+#endif
+#if defined(VI_FIXED_MULTIPLY) && !defined(LN_MAP_FEW)
     case LN_MAP_FIXED_MULTIPLY * 16 + LINNET_I32: {
         if (s->shift < -31 || s->shift > 31) break;
         vi fixed = vi_set1(s->multiplier), shift = vi_set1(-s->shift);
@@ -339,7 +361,7 @@ static void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const v
 #endif
     default: break;
     }
-    ln_map_rest(s, (int)m, pa, pb, pc, py);
+    LN_MAP_OTHERWISE(s, (int)m, pa, pb, pc, py);
 }
 
 #undef TYPE_f
@@ -359,6 +381,8 @@ static void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const v
 #undef TRIG
 #undef RARE_UNARY
 #undef RARE_BINARY
+#undef SELDOM_UNARY
+#undef SELDOM_BINARY
 #undef LN_GROUPS
 
 void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
@@ -385,14 +409,14 @@ void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *view
                 break;
             }
             registers[s->y] = slots + (size_t)s->y * p->register_bytes;
-            LN_SIMD_NAME(load)(s, v, bases[s->view], start, n, registers[s->y]);
+            LN_MAP_LOADS(ln_map_load)(s, v, bases[s->view], start, n, registers[s->y]);
             break;
         case LN_MAP_STORE:
         case LN_MAP_STORE_QUANTIZED:
             if (!direct && bases[s->view]) LN_SIMD_NAME(store)(s, v, bases[s->view], start, n, registers[s->a]);
             break;
         case LN_MAP_TABLE:
-            LN_SIMD_NAME(table)
+            LN_MAP_LOADS(ln_map_table)
             (s, v, bases[s->view], (n + 15) & ~15, (const int32_t *)(void *)registers[s->a], registers[s->y]);
             break;
         default:
@@ -421,7 +445,8 @@ static void LN_SIMD_NAME(clamp)(const float *x, int64_t x_stride, float *y, int6
 }
 
 extern const ln_map_isa LN_SIMD_NAME(ln_map_isa);
-const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(ln_map_strip), LN_SIMD_NAME(clamp), LN_SIMD_NAME(store_floats)};
+const ln_map_isa LN_SIMD_NAME(ln_map_isa) = {LN_SIMD_NAME(ln_map_strip), LN_SIMD_NAME(clamp),
+                                             LN_SIMD_NAME(store_floats)};
 
 #if !defined(LN_SIMD_SCALAR) /* the references stand for plans without SIMD; epilogues still need strips */
 static linnet_status LN_SIMD_NAME(map_configure)(ln_call *call) { return ln_map_configure(call, LN_SIMD_ISA); }

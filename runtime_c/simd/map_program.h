@@ -84,8 +84,21 @@ linnet_status ln_map_tabulate(ln_map_program *p, ln_call *call, int isa);
 void ln_map_load_any(int dtype, int type, const void *data, int64_t offset, int64_t stride, int n, void *y);
 void ln_map_store_any(int dtype, int type, const void *register_, int n, void *data, int64_t offset, int64_t stride);
 void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
-/* Every arithmetic opcode on n elements, in plain C (ops/map_scalar.c). */
-void ln_map_arithmetic__scalar(const ln_map_step *step, int n, const void *a, const void *b, const void *c, void *y);
+/* Every arithmetic opcode on n elements: in plain C (ops/map_scalar.c),
+ * and by groups of 16 in vectors (simd/map.inc.c); with AVX-512 loads are those of AVX2. */
+#define LN_MAP_PARTS(isa)                                                                                              \
+    void ln_map_arithmetic__##isa(const ln_map_step *step, int n, const void *a, const void *b, const void *c,         \
+                                  void *y);                                                                            \
+    void ln_map_load__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int64_t start, int n,  \
+                            char *y);                                                                                  \
+    void ln_map_table__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int n,                \
+                             const int32_t *a, void *y);
+LN_MAP_PARTS(scalar)
+LN_MAP_PARTS(sse2)
+LN_MAP_PARTS(avx2)
+LN_MAP_PARTS(avx512)
+LN_MAP_PARTS(neon)
+#undef LN_MAP_PARTS
 
 /* Kernel functions over any strip interpreter (ops/map_kernel.c). */
 bool ln_map_supports(const ln_call *call);

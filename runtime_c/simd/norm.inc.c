@@ -5,6 +5,8 @@
 #include "simd/any.inc.c"
 #include "simd/lane_sum.inc.c"
 
+#include <math.h>
+
 /* Scale or bias of layer_norm as f32: itself, or widened into scratch; NULL when absent. */
 static const float *norm_parameter(const ln_call *call, const ln_buffers *b, int i, float *scratch) {
     const ln_norm_plan *p = call->state;

@@ -129,7 +129,7 @@ static void test_opcodes(void) {
                 int result = opcode >= LN_MAP_EQ && opcode <= LN_MAP_IS_INF ? LINNET_I32 : type;
                 emit(&p, LN_MAP_STORE, result, y, 0, 0);
                 p.dtypes[0] = result;
-                snprintf(name, sizeof name, "%s type %d size %d", row->name, type, (int)n);
+                snprintf(name, sizeof name, "%s type %d size %d", ln_names + row->name, type, (int)n);
                 run_case(name, &p, n_inputs, in, 1, 0, s % 3 == 2, NULL);
             }
         }
