@@ -222,7 +222,7 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
             limit = max(a["values"].values()) + 1 if a["type"] == "enum" else 0
             text = "INT64_MAX" if integer == 2**63 - 1 else str(integer)
             out.append(
-                f'    {{{offsets[a["name"]]}, {ATTRIBUTE_TYPES[a["type"]][2]}, {a["id"]}, {limit}, '
+                f"    {{{offsets[a['name']]}, {ATTRIBUTE_TYPES[a['type']][2]}, {a['id']}, {limit}, "
                 f"offsetof(ln_{op.name}_attributes, {a['name']}), {text}, {real!r}}},"
             )
         out += ["};", ""]
@@ -246,7 +246,7 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out += ["};", "", "const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {"]
     for name, row in opcodes.items():
         types = {"*": 3, "f": 1, "i": 2}[row.get("types", "*")]
-        out.append(f'    [LN_MAP_{name.upper()}] = {{{offsets[name]}, {row["arity"]}, {types}}},')
+        out.append(f"    [LN_MAP_{name.upper()}] = {{{offsets[name]}, {row['arity']}, {types}}},")
     out += ["};", ""]
     return "\n".join(out)
 
