@@ -76,6 +76,8 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
     const ln_window *w = &s->window;
     int dtype = call->inputs[0].dtype;
     bool is_float = ln_dtype_is_float(dtype);
+    /* f32, f16 and bf16 are summed in f32, tap by tap, as vector kernels do: the same bits on every ISA. */
+    bool single = is_float && dtype != LINNET_F64 && a->kind == LN_POOL_KIND_AVERAGE;
     for (int64_t item = begin; item < end; item++) {
         int64_t oy = item % w->out[1], oz = item / w->out[1] % w->out[0];
         int64_t c = item / w->out[1] / w->out[0] % w->out_channels, n = item / w->out[1] / w->out[0] / w->out_channels;
@@ -99,6 +101,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
                             best_index = flat_index(w, a->storage_order, n, c, z, y, x);
                         }
                         sum += a->kind == LN_POOL_KIND_LP ? pow(fabs(v), (double)a->p) : v;
+                        if (single) sum = (double)(float)sum;
                     }
             int64_t inside = (last[0] - first[0]) * (last[1] - first[1]) * (last[2] - first[2]), count = inside;
             if (a->count_include_pad)
@@ -109,6 +112,7 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
             double value = a->kind == LN_POOL_KIND_MAX       ? best
                            : a->kind == LN_POOL_KIND_AVERAGE ? (count > 0 ? sum / (double)count : 0)
                                                              : pow(sum, 1 / (double)a->p);
+            if (single) value = (double)(float)value;
             ln_store_f64(b->outputs[0], dtype,
                          n * s->y.n + c * s->y.c + oz * s->y.s[0] + oy * s->y.s[1] + ox * s->y.s[2],
                          is_float ? value : nearbyint(value));
