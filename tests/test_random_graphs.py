@@ -39,7 +39,7 @@ class _Builder:
 
     def constant(self, array: Any) -> str:
         self.constants.append(numpy_helper.from_array(np.asarray(array), f"c{len(self.constants)}"))
-        return self.constants[-1].name
+        return str(self.constants[-1].name)
 
     def add(self, op: str, inputs: list[str], *shapes: Shape, **attributes: Any) -> str:
         names = [f"t{len(self.shapes) + i}" for i in range(len(shapes))]
@@ -228,7 +228,7 @@ def test_random_graphs_agree_with_onnx_runtime(case: int) -> None:
         expected = _expected(model, feeds)
         graph = linnet.from_onnx(model)
         for options in ({"threads": 1}, {"threads": 2}, {"isa_max": "scalar"}):
-            session = linnet.Session(graph, **options)  # type: ignore[arg-type]
+            session = linnet.Session(graph, **options)
             session.run(feeds)
             found = session.run(feeds)  # again: nothing of the first run may be needed or in the way
             assert set(found) == set(expected), seed
