@@ -8,7 +8,7 @@ import os
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from linnet._generated.ffi import ffi
 from linnet.errors import Error, class_of
@@ -46,13 +46,8 @@ def _text(field: Any) -> str:
     return bytes(ffi.string(field)).decode("utf-8", "replace")
 
 
-def raise_error(record: Any) -> NoReturn:
-    """The exception of a filled `linnet_error`."""
-    raise exception(record)
-
-
 def exception(record: Any) -> Error:
-    """The same, not raised."""
+    """The exception of a filled `linnet_error`, not raised."""
     return class_of(record.code)(
         _text(record.what) or _text(library().linnet_status_name(record.code)),
         code=record.code,
