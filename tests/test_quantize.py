@@ -290,3 +290,18 @@ def test_calibration_file_cut_short_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes((tmp_path / "whole.npz").read_bytes()[:100])
     with pytest.raises(linnet.UsageError, match="cannot be read"):
         load_batches(tmp_path / "cut.npz", ["x"])
+
+
+def test_weights_beyond_f16_keep_their_layer_in_f32() -> None:
+    """Clipping them to 65504 would be a wrong result without a word."""
+    rng = np.random.default_rng(11)
+    graph, feeds = linnet.Graph(), {"x": rng.standard_normal((1, 3, 8, 8)).astype(np.float32)}
+    function = graph.function()
+    x = function.placeholder("x", "f32", (1, 3, 8, 8))
+    weights = function.constant(rng.standard_normal((4, 3, 3, 3)).astype(np.float32) * 1e6)
+    function.outputs.append(linnet.ops.conv(x, weights))
+    graph.signature("infer", function, ["x"], ["y"])
+    want = linnet.Session(graph).run(feeds)["y"]
+    half = linnet.quantize(graph, None, dtype="f16")
+    assert [n.inputs[0].dtype for n in half.functions[0].nodes if n.op == "conv" and n.inputs[0]] == ["f32"]
+    assert np.abs(linnet.Session(half).run(feeds)["y"] - want).max() <= 1e-3 * np.abs(want).max()

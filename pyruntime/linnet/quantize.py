@@ -159,6 +159,9 @@ class _Quantizer:
         x = node.inputs[0] if node.inputs else None
         if node.op in INTEGER_OPS and x is not None and x.dtype in ("i8", "u8", "i16"):
             return "f32"  # quantized already: it stays as it is
+        constants = [t.data for t in node.inputs if t is not None and t.data is not None and t.dtype == "f32"]
+        if wanted == "f16" and node.op != "map" and not all(map(_fits_f16, constants)):
+            return "f32"  # maps choose per operand
         if wanted in _LIMITS and node.op in INTEGER_OPS and not self._integer_possible(node, wanted):
             return "f32"
         return wanted
@@ -346,9 +349,7 @@ class _Quantizer:
             array = np.clip(stored, least, greatest).astype(np.int8 if dtype == "i8" else np.int16)
             return self.function.constant(array, tensor.name, quantization=parameters)
         if dtype == "f16" and tensor.dtype == "f32":
-            # A mask's -3e38 stays "as low as it gets"; infinities stay infinite.
-            limited = np.where(np.isinf(tensor.data), tensor.data, np.clip(tensor.data, -65504.0, 65504.0))
-            return self.function.constant(limited.astype(np.float16), tensor.name)
+            return self.function.constant(tensor.data.astype(np.float16), tensor.name)
         return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
 
     def _convert(self, source: Tensor, tensor: Tensor, dtype: str) -> Tensor:
