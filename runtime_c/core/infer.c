@@ -48,21 +48,3 @@ int ln_int_operand(const ln_tensor *t, int64_t *v) {
     for (int64_t i = 0; i < count; i++) v[i] = ln_load_i64(t->data, t->dtype, i);
     return (int)count;
 }
-
-int64_t ln_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin,
-                         int64_t pad_end, bool ceil_mode) {
-    const int64_t limit = (int64_t)1 << 40; /* far above any real size; keeps every product below 2^63 */
-    int64_t span, extent, output;
-    if (size < 0) return -1;
-    if (size > limit || kernel < 1 || stride < 1 || dilation < 1 || pad_begin < -limit || pad_end < -limit ||
-        pad_begin > limit || pad_end > limit || kernel > limit || dilation > limit || stride > limit ||
-        (kernel > 1 && dilation > limit / (kernel - 1)))
-        return 0;
-    extent = (kernel - 1) * dilation + 1;
-    span = size + pad_begin + pad_end - extent;
-    if (span < 0) return 0;
-    output = (ceil_mode ? ln_ceil_div(span, stride) : span / stride) + 1;
-    /* A window must begin inside the input or the padding before it (ONNX 1.16 and PyTorch). */
-    if (ceil_mode && (output - 1) * stride >= size + pad_begin) output--;
-    return output;
-}

@@ -81,8 +81,5 @@ linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *ou
 /* Value of a 1-D (or scalar) i32/i64 operand as list into v (at most LN_MAX_RANK * 2 entries). Returns its length, -1
  * when the operand is absent or its value is not known yet, -2 when it is too long. */
 int ln_int_operand(const ln_tensor *t, int64_t *v);
-/* The spatial arithmetic that conv, conv_transpose and pool share: output size and begin pad of one axis. */
-int64_t ln_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t dilation, int64_t pad_begin,
-                         int64_t pad_end, bool ceil_mode);
 
 #endif
