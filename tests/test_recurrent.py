@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
 import linnet
 
-ort = pytest.importorskip("onnxruntime")
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 PER_DIRECTION = {"RNN": 1, "GRU": 2, "LSTM": 3}
 PARAMETRIC = ["LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu", "Softsign", "Softplus", "Affine"]

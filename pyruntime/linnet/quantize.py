@@ -18,7 +18,7 @@ import numpy.typing as npt
 from linnet._generated.op_table import OPCODES
 from linnet.calibrate import Feeds, Range, record_ranges
 from linnet.errors import UsageError
-from linnet.graph import Function, Graph, Node, Quantization, Tensor, emit
+from linnet.graph import DTYPE_IDS, Function, Graph, Node, Quantization, Tensor, emit
 from linnet.quantization_table import Row, Table
 
 INTEGER_OPS = {"conv", "conv_transpose", "matmul"}
@@ -357,7 +357,7 @@ class _Quantizer:
         load = "load_dequantized" if source.dtype in _LIMITS else "load"
         store = "store_quantized" if dtype in _LIMITS else "store"
         program = [_OPCODE[load], 1, 0, 0, 0, _OPCODE[store], 1, 0, 0, 0]
-        result = self._emit("map", [source], {"program": program, "dtypes": [_dtype_id(dtype)]}, [tensor], [dtype])
+        result = self._emit("map", [source], {"program": program, "dtypes": [DTYPE_IDS[dtype]]}, [tensor], [dtype])
         return result[0]
 
     def _emit(
@@ -455,7 +455,7 @@ class _Quantizer:
                 program[i] = _OPCODE["load_dequantized"]
             elif opcode == _OPCODE["store"] and dtypes[b] in _LIMITS and node.outputs[b].dtype == "f32":
                 program[i] = _OPCODE["store_quantized"]
-        attributes = {**node.attributes, "program": program, "dtypes": [_dtype_id(d) for d in dtypes]}
+        attributes = {**node.attributes, "program": program, "dtypes": [DTYPE_IDS[d] for d in dtypes]}
         self._keep(node, self._emit("map", inputs, attributes, node.outputs, dtypes, node.name))
 
     def _is_table(self, program: list[int], index: int) -> bool:
@@ -538,12 +538,6 @@ def _weight_axis(node: Node, rank: int) -> int | None:
 def _fits_f16(data: npt.NDArray[Any]) -> bool:
     finite = np.abs(data[np.isfinite(data)])
     return bool(finite.size == 0 or finite.max() <= 65504.0)
-
-
-def _dtype_id(name: str) -> int:
-    from linnet.graph import DTYPE_IDS
-
-    return DTYPE_IDS[name]
 
 
 def _clamp_limits(node: Node) -> tuple[float, float] | None:
