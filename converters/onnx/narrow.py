@@ -47,7 +47,8 @@ class Kind:
     @property
     def numpy(self) -> np.dtype[Any]:
         """The element type (of ml_dtypes) of arrays that users see."""
-        return np.dtype(helper.tensor_dtype_to_np_dtype(self.number))
+        dtype: np.dtype[Any] = helper.tensor_dtype_to_np_dtype(self.number)
+        return dtype
 
     @property
     def limits(self) -> tuple[int, int]:
