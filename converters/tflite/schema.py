@@ -81,6 +81,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "GELU": {"approximate": (0, "bool")}, "SHAPE": {"output_type": (0, "i8")},
     "ARG_MAX": {"output_type": (0, "i8")}, "ARG_MIN": {"output_type": (0, "i8")},
     "IF": {"then_subgraph": (0, "i32"), "else_subgraph": (1, "i32")},
+    "WHILE": {"cond_subgraph": (0, "i32"), "body_subgraph": (1, "i32")}, "CALL": {"subgraph": (0, "i32")},
     "CALL_ONCE": {"subgraph": (0, "i32")}, "VAR_HANDLE": {"container": (0, "string"), "shared_name": (1, "string")},
     "FAKE_QUANT": {"min": (0, "f32"), "max": (1, "f32"), "bits": (2, "i32"), "narrow": (3, "bool")},
     **{op: {"activation": (0, "i8")} for op in ("ADD", "SUB", "MUL", "DIV")},
