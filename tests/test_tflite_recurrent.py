@@ -225,3 +225,56 @@ def test_svdf_of_integers() -> None:
         np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
         seen.update(wanted.reshape(-1).tolist())
     assert len(seen) > 10
+
+
+@pytest.mark.parametrize("name", ["plain", "coupled", "peephole", "projection", "clipped", "clipped peephole"])
+@pytest.mark.parametrize("op", ["LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
+def test_integer_lstm_is_the_same_bit_by_bit(op: str, name: str) -> None:
+    """Not: peepholes with a projection, of which LiteRT's kernel looks at as many cells as there are outputs."""
+    rng = np.random.default_rng(5)
+    coupled, peephole = name in ("coupled", "clipped peephole"), name.endswith("peephole")
+    projection, out = name in ("projection", "clipped"), OUT if name in ("projection", "clipped") else CELLS
+    tensors: list[T] = []
+    steps = [BATCH] if op == "LSTM" else [BATCH, TIME]
+    input_scale, state_scale, state_zero = 0.02, 0.008, 5
+
+    def weight(dtype: str, shape: Sequence[int], scale: float, there: bool = True) -> str:
+        if not there:
+            return ""
+        kind, most = {"i8": (np.int8, 127), "i16": (np.int16, 20000), "i32": (np.int32, 3000)}[dtype]
+        value = rng.integers(-most, most + 1, shape).astype(kind)
+        tensors.append(T(f"w{len(tensors)}", dtype, shape, scale, value=value))
+        return tensors[-1].name
+
+    def gates(columns: int) -> list[str]:
+        return [weight("i8", [CELLS, columns], rng.uniform(0.004, 0.02), g > 0 or not coupled) for g in range(4)]
+
+    operands = ["x", *gates(IN), *gates(out)]
+    operands += [weight("i16", [CELLS], 2e-5, peephole and (g > 0 or not coupled)) for g in range(3)]
+    operands += [weight("i32", [CELLS], input_scale * 0.01, g > 0 or not coupled) for g in range(4)]
+    operands += [weight("i8", [OUT, CELLS], 0.01, projection), weight("i32", [OUT], 0.0001, projection), "h", "c"]
+    hidden = T("m4", "i8", [1], 0.007, -3) if projection else T("m4", "i8", [1], state_scale, state_zero)
+    tensors += [
+        T("x", "i8", [*steps, IN], input_scale, -7), T("h", "i8", [BATCH, out], state_scale, state_zero, variable=True),
+        T("c", "i16", [BATCH, CELLS], 2.0**-12, variable=True), *(T(f"m{i}", "i16", [1], 2.0**-12) for i in range(4)),
+        hidden, T("y", "i8", [*steps, out], state_scale, state_zero),
+    ]  # fmt: skip
+    options: dict[str, Any] = {"activation": "tanh"}
+    if name.startswith("clipped"):
+        options |= {"cell_clip": 0.5, "projection_clip": 0.4}
+    operator = O(op, operands, ["y"], options, [f"m{i}" for i in range(5)])
+    model = build(G(tensors, [operator], ["x"], ["y"]))
+    made = litert.Interpreter(
+        model_content=model, num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
+    )
+    made.allocate_tensors()
+    session = linnet.Session(linnet.from_tflite(model))
+    seen = set()
+    for _ in range(4):
+        x = rng.integers(-128, 128, [*steps, IN]).astype(np.int8)
+        made.set_tensor(made.get_input_details()[0]["index"], x)
+        made.invoke()
+        wanted = made.get_tensor(made.get_output_details()[0]["index"])
+        np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
+        seen.update(wanted.reshape(-1).tolist())
+    assert len(seen) > 20
