@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -415,3 +416,18 @@ def test_feeds_and_fetches_of_a_wrong_type_are_usage_errors() -> None:
     session.run(given)
     with pytest.raises(linnet.UsageError, match=r"dictionary with x"):  # also after a run, on the fast path
         session.run(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "expected"),
+    [
+        ((None,), {}, "a path, the bytes of a .lnt file, or a linnet.Graph"),
+        ((affine(),), {"threads": "a"}, "a number of threads"),
+        ((affine(),), {"threads": -1}, "a number of threads"),
+        ((affine(),), {"isa_max": 3}, "scalar"),
+    ],
+)
+def test_wrong_types_are_said(arguments: tuple[Any, ...], options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(linnet.UsageError) as raised:
+        linnet.Session(*arguments, **options)
+    assert expected in raised.value.expected and raised.value.got
