@@ -14,6 +14,7 @@ from linnet.converters.onnx import narrow, rules
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
+from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
@@ -43,6 +44,7 @@ class Body(Scope):
         super().__init__(parent.opsets, parent)
         self.outer, self.function = outer, function
         self.captured: dict[Tensor, Tensor] = {}  # tensor outside: input inside
+        self.iteration: Tensor | None = None  # of a loop
 
     def capture(self, tensor: Tensor) -> Tensor:
         """The tensor inside that stands for one outside; constants are shared."""
@@ -77,6 +79,8 @@ class Importer:
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] | None = None
         self.depth = 0
+        self.bodies: dict[Function, Body] = {}
+        self.randomness = Randomness(self)
 
     # -- problems
 
@@ -396,7 +400,7 @@ class Importer:
         carried: dtypes and shapes. begin(body, iteration, condition): gives the subgraph's inputs their values.
         """
         function = self.graph.function(graph.name or "body")
-        body = Body(scope, self.function, function)
+        body = self.bodies[function] = Body(scope, self.function, function)
         body.initializers = {t.name: t for t in graph.initializer}
         function.source = self.function.source
         outer, self.function, depth, self.depth = self.function, function, self.depth, 0
@@ -406,6 +410,7 @@ class Importer:
                 condition = function.placeholder("condition", "bool", ())
                 for index, (dtype, shape) in enumerate(carried):
                     function.placeholder(f"carried_{index}", dtype, shape)
+                body.iteration = iteration
                 begin(body, iteration, condition)
             self.run(graph.node, body)
         finally:
@@ -467,6 +472,7 @@ class Importer:
         self.declare_inputs(graph, scope, dict(input_shapes or {}))
         self.run(graph.node, scope)
         self.declare_outputs(graph, scope)
+        self.randomness.advance()
         return self.graph
 
     def declare_inputs(self, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Sequence[int]]) -> None:

@@ -89,7 +89,7 @@ static linnet_status resume(linnet_session *s, const ln_instance *parent, ln_wor
         memcpy(v->tensor.dims, true_dims(parent, port), sizeof v->tensor.dims);
         ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
         v->known = true;
-        v->bounded = false;
+        v->bounded = 0;
         v->imported = port->operand.region != LN_REGION_VARIABLE;
         if (!port->wanted) continue;
         ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
