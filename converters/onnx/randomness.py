@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer
 
 VARIABLE = "random_counter"  # i64 scalar; set it to repeat, or to continue, a sequence of runs
-GOLDEN = -0x61C8864680B583EB  # 2^64 / the golden ratio, as i64: spreads counts of nested loops (Knuth, TAOCP 3, 6.4)
+GOLDEN = 2654435761  # 2^32 / the golden ratio: keeps the counts of nested loops apart (Knuth, TAOCP 3, 6.4)
 
 
 class Randomness:

@@ -8,12 +8,13 @@ import itertools
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation
-from linnet.converters.onnx.program import REGISTER, Expr, Values
+from linnet.converters.onnx.program import Expr, Values, pointwise
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.graph import Tensor
 
 LOWEST = float("-inf")
+PLACES = ["i64", "i64", "f32", "f32", "bool"]  # two pixels, their weights, whether the sample exists
 
 
 @rule("NonMaxSuppression")
@@ -116,7 +117,7 @@ def roi_align(op: Operation) -> Tensor:
 
         counts = op.map(
             [low, high],
-            lambda p, a, b: p.constant(ratio, "i64") if ratio > 0 else bin_of(a, b).ceil().max(0).cast("i64"),  # noqa: B023
+            lambda p, a, b: p.constant(ratio, "i64") if ratio > 0 else bin_of(a, b).ceil().max(0).cast("i64"),
             "i64",
         )
         along = Axis(op, bins, ratio if ratio > 0 else most_steps(op, counts))
@@ -124,8 +125,8 @@ def roi_align(op: Operation) -> Tensor:
         def place(p: Values, low: Expr, high: Expr, n: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, ...]:
             """(first pixel, second pixel, weight of either, whether the region has this sample)."""
             one, step = along.split(number, each)  # noqa: B023
-            width = bin_of(low, high)  # noqa: B023
-            at = start_of(low) + one.cast("f32") * width + (step.cast("f32") + 0.5) * width / n.cast("f32")  # noqa: B023
+            width = bin_of(low, high)
+            at = start_of(low) + one.cast("f32") * width + (step.cast("f32") + 0.5) * width / n.cast("f32")
             exists = step.binary("lt", n)
             inside = at.binary("ge", -1.0).binary("and", at.binary("le", size)).binary("and", exists)
             at = at.max(0.0)
@@ -137,7 +138,7 @@ def roi_align(op: Operation) -> Tensor:
             return inside.select(first, 0.0).cast("i64"), inside.select(second, 0.0).cast("i64"), *weights, exists
 
         operands = [low, high, counts, along.numbers, along.each, size_of(op, x, 2 + axis)]
-        axes.append((along, place_all(op, operands, place)))
+        axes.append((along, pointwise(op, operands, place, PLACES)))
     (rows, y), (columns, x_places) = axes
     image, area = pixels(op, x), op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda p, h, w: h * w)
     total: Tensor | None = None
@@ -153,13 +154,6 @@ def roi_align(op: Operation) -> Tensor:
     if mode == "avg":
         return op.cast(pooled(op, total, rows, columns, "sum"), dtype)
     return op.cast(op.map([masked_pool(op, total, y[4], x_places[4], rows, columns)], no_sample), dtype)
-
-
-def place_all(op: Operation, operands: list[Tensor], body: object) -> list[Tensor]:
-    from linnet.converters.onnx.program import pointwise
-
-    made: list[Tensor] = pointwise(op, operands, body, ["i64", "i64", "f32", "f32", "bool"])  # type: ignore[arg-type]
-    return made
 
 
 def masked_pool(op: Operation, values: Tensor, y: Tensor, x: Tensor, rows: Axis, columns: Axis) -> Tensor:
@@ -203,20 +197,20 @@ def max_roi_pool(op: Operation) -> Tensor:
         ones = op.constant(np.arange(bins, dtype=np.float32)[None])
 
         def count(p: Values, low: Expr, high: Expr, one: Expr, size: Expr) -> Expr:
-            begin, end = borders(low, high, one, size)  # noqa: B023
+            begin, end = borders(low, high, one, size)
             return (end - begin).max(0.0).cast("i64")
 
         along = Axis(op, bins, most_steps(op, op.map([low, high, ones, size], count, "i64")))
 
         def place(p: Values, low: Expr, high: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, ...]:
             one, step = along.split(number, each)  # noqa: B023
-            begin, end = borders(low, high, one.cast("f32"), size)  # noqa: B023
+            begin, end = borders(low, high, one.cast("f32"), size)
             at = begin + step.cast("f32")
             exists = at.binary("lt", end)
             pixel = exists.select(at, 0.0).cast("i64")
             return pixel, pixel, at, at, exists
 
-        axes.append((along, place_all(op, [low, high, along.numbers, along.each, size], place)))
+        axes.append((along, pointwise(op, [low, high, along.numbers, along.each, size], place, PLACES)))
     (rows, y), (columns, x_places) = axes
     batch = op.map([column(op, rois, 0)], lambda p, b: b.cast("i64"), "i64")
     area = op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda p, h, w: h * w)

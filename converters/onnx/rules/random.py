@@ -7,7 +7,7 @@ import struct
 
 import numpy as np
 
-from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
+from linnet.converters.onnx.operation import Operation, dtype_name
 from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.graph import Tensor

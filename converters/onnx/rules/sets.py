@@ -3,6 +3,8 @@ Equal elements become neighbours by a sort (top_k of everything, which keeps equ
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation, rank_of
@@ -43,11 +45,8 @@ def scattered(op: Operation, places: Tensor, values: Tensor) -> Tensor:
     return op.emit("scatter", [values, places, values], kind="elements", axis=0)
 
 
-def row_ranks(op: Operation, x: Tensor) -> Tensor:
-    """Rows [n, m] to numbers [n] in the same (lexicographic) order: each column by its rank, then neighbours in pairs."""
-    columns = x.shape[1] if x.shape else None
-    if not isinstance(columns, int):
-        raise op.unknown("the size of what is compared is not known")
+def row_ranks(op: Operation, x: Tensor, columns: int) -> Tensor:
+    """Rows [n, columns] to numbers [n] in the same (lexicographic) order: each column by its rank, then neighbours in pairs."""
     if columns == 0:
         return op.expand(op.constant(np.zeros((), np.int64)), op.shape_of(x, 0, 1))
     while True:
@@ -76,12 +75,13 @@ def unique(op: Operation) -> list[Tensor]:
     else:
         rank = rank_of(x, "input 0")
         axis = int(axis) % rank
-        if x.shape is None or not all(isinstance(d, int) for i, d in enumerate(x.shape) if i != axis):
+        others = [d for i, d in enumerate(x.shape or ()) if i != axis]
+        rest = math.prod(d for d in others if isinstance(d, int))
+        if x.shape is None or not all(isinstance(d, int) for d in others):
             raise op.unknown("the size of what is compared is not known")
-        rest = int(np.prod([d for i, d in enumerate(x.shape) if i != axis], dtype=np.int64))
         rows = op.transpose(x, [axis, *(i for i in range(rank) if i != axis)])
         rows = op.reshape(rows, op.concat([op.shape_of(rows, 0, 1), op.constant(np.array([rest], np.int64))], 0))
-        key = row_ranks(op, op.cast(rows, "u8") if x.dtype == "bool" else rows)
+        key = row_ranks(op, op.cast(rows, "u8") if x.dtype == "bool" else rows, rest)
     values, places = ascending(op, key)
     new = begins(op, values)
     starts = op.reshape(op.emit("nonzero", [new]), [-1])
@@ -152,7 +152,10 @@ def tf_idf_vectorizer(op: Operation) -> Tensor:
     else:
         zeros = op.constant(np.zeros((1, width), np.float32))
         y = op.expand(zeros, op.concat([op.shape_of(rows, 0, 1), op.constant(np.array([width], np.int64))], 0))
-    scale = op.constant(np.array(weights or np.ones(width), np.float32)[:width])
+    factors = np.ones(width, np.float32)
+    if weights:
+        factors[indexes] = np.array(weights, np.float32)[: indexes.size]  # in the order of the pool
+    scale = op.constant(factors)
     if mode == "IDF":
         y = op.map([y, scale], lambda p, n, w: (n > 0).select(w, 0.0))
     elif mode == "TFIDF":
