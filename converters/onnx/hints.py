@@ -91,7 +91,9 @@ def _body(op_type: str) -> bool:
 
 def _since(op_type: str) -> int:
     """The opset that introduced an op."""
-    return min(s.since_version for s in defs.get_all_schemas_with_history() if s.name == op_type and s.domain == "")
+    return int(
+        min(s.since_version for s in defs.get_all_schemas_with_history() if s.name == op_type and s.domain == "")
+    )
 
 
 def _newer(op_type: str, opset: int) -> int:

@@ -187,13 +187,8 @@ def check(
         estimate.shapes, estimate.regions, estimate.regions.get("total"), estimate.regions.get("lower_bound"), weights,
         complete=not estimate.note, note=estimate.note,
     )  # fmt: skip
-    fixed = graph
-    if dims and estimate.steps and not problems:
-        wanted = {name: shape for name, shape in estimate.shapes.items() if shape is not None}
-        again = _convert(model, wanted)
-        fixed = again.graph if not again.problems else graph
+    cuts, loops = _data_dependent(_at_fixed_sizes(model, conversion, graph, dims, estimate))
     assumed = [dataclasses.replace(d, assumed=_assumed(d, estimate.shapes)) for d in dims]
-    cuts, loops = _data_dependent(fixed)
     return Report(
         model=str(model) if isinstance(model, str | Path) else model.graph.name or "model",
         dtype=dtype,
@@ -255,10 +250,25 @@ def _assumed(dim: OpenDim, shapes: Mapping[str, Sequence[int]]) -> int | None:
     return None
 
 
-def _data_dependent(graph: Graph) -> tuple[list[DataDependent], list[DataDependent]]:
+def _at_fixed_sizes(
+    model: Any, conversion: Conversion, graph: Graph, dims: Sequence[OpenDim], estimate: _Estimate
+) -> Graph | None:
+    """The graph with the sizes of the inputs filled in, so that what is still open depends on data; None when that fails."""
+    if not dims:
+        return graph
+    names = conversion.graph.signatures["infer"].inputs
+    wanted = {name: shape for name, shape in estimate.shapes.items() if name in names}
+    if not wanted:
+        return None
+    again = _convert(model, wanted)
+    return again.graph if len(again.problems) <= len(conversion.problems) else None
+
+
+def _data_dependent(graph: Graph | None) -> tuple[list[DataDependent], list[DataDependent]]:
     """Nodes that end a plan's segment, and loops whose end is not known. The sizes of the inputs are known here."""
-    cuts, loops = [], []
-    for node in (node for function in graph.functions for node in function.nodes):
+    cuts: list[DataDependent] = []
+    loops: list[DataDependent] = []
+    for node in (node for function in (graph.functions if graph else ()) for node in function.nodes):
         where, op = node.source or node.name or node.outputs[0].name, node.op
         if op == "if" and _computed(node, 0):
             cuts.append(DataDependent(where, op, "its condition is computed; the branch is planned when it is known"))
