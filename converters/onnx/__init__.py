@@ -3,13 +3,13 @@ Loading, the walk over the graph, the rules per op, and the rewrites that follow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import onnx
 
 from linnet.converters.onnx import loader
 from linnet.converters.onnx.importer import Importer
+from linnet.converters.onnx.interface import Shapes
 from linnet.converters.onnx.problems import ConversionError, Problem
 from linnet.graph import Graph
 
@@ -18,13 +18,14 @@ __all__ = ["ConversionError", "Problem", "from_onnx"]
 
 def from_onnx(
     model: str | Path | onnx.ModelProto,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Shapes | None = None,
     optimize: bool = True,
 ) -> Graph:
     """Converts an ONNX model (opsets up to 28) into a graph with the signature "infer", named as the model's values are.
 
-    input_shapes: {input name: shape} fixes dimensions that the model leaves open. optimize: False keeps one runtime node
-    per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`, whose
+    input_shapes: {input name: shape} fixes dimensions that the model leaves open; for a sequence a list of shapes, one per
+    element, fixes its length; for an optional, None says that it is absent and a shape that it is there. optimize: False
+    keeps one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`, whose
     `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
     folder = None

@@ -18,7 +18,7 @@ from linnet.graph import Dim, Tensor, emit
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer, Scope
 
-INPUTS, OUTPUTS = "onnx.inputs", "onnx.outputs"  # metadata: the model's names as JSON, where some are no tensors
+INPUTS, OUTPUTS = "onnx_inputs", "onnx_outputs"  # metadata: the model's names as JSON, where some are no tensors
 Shapes = Mapping[str, "Sequence[int] | Sequence[Sequence[int]] | None"]
 
 

@@ -112,7 +112,7 @@ AWARE = frozenset({
     "SequenceMap", "Shape", "Size", "SplitToSequence",
 })
 # fmt: on
-METADATA = "onnx.type."  # followed by the name of an input or output: its type
+METADATA = "type."  # followed by the name of an input or output: its type
 
 
 def enter(op: Operation) -> None:

@@ -62,7 +62,8 @@ def _place(op: Operation, sequence: Listed, index: int, extra: int = 0) -> int:
     position, count = op.ints(index), len(sequence.items)
     assert position is not None
     if not position or not -count <= position[0] < count + extra:
-        raise op.unsupported(f"position {position} in a sequence of {count}", f"use {-count} to {count + extra - 1}")
+        found = position[0] if position else "that is empty"
+        raise op.unsupported(f"position {found} in a sequence of {count}", f"use {-count} to {count + extra - 1}")
     return position[0] + (count if position[0] < 0 else 0)
 
 
