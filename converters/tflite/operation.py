@@ -137,17 +137,9 @@ class Operation:
 
     def lookup(self, x: Tensor, table: npt.NDArray[Any], least: int) -> Tensor:
         """table[x - least] for an integer tensor; the result has the table's element type."""
-        values = self.function.constant(table)
-        out = dtype_of(table.dtype)
-        kind = REGISTER[out]
-        # `table` reads input 1 without broadcasting it, so the node is made by hand
-        from linnet.mapping import Instruction, Program, Store
+        from linnet.mapping import look_up
 
-        program = Program()
-        loaded = Expr(program, program.add(Instruction("load", REGISTER[x.dtype], operand=0)))
-        result = (loaded - least).table(1, kind)
-        program.stores = [Store(result.register, False)]
-        return self.emit("map", [x, values], **program.attributes([out]))
+        return look_up(x, self.function.constant(table), lambda v: v - least)
 
     # -- quantization
 
