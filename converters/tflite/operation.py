@@ -12,7 +12,7 @@ import numpy.typing as npt
 from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpec, option
-from linnet.graph import Function, Quantization, Tensor, dtype_of, emit, numpy_dtype
+from linnet.graph import Function, Quantization, Tensor, emit, numpy_dtype
 from linnet.mapping import REGISTER, Expr, pointwise
 
 if TYPE_CHECKING:

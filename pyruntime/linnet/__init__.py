@@ -45,7 +45,8 @@ _MODULES = ("converters", "onnx_backend", "ops", "passes", "preprocess")
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable", "converters",
-    "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
+    "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise",
+    "preprocess", "quantize",
 ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from linnet import _ops
-from linnet._encode import encode_node
+from linnet._encode import complete, encode_node
 from linnet.errors import UsageError
 from linnet.graph import Dim, Function, Graph, Node, Signature, Tensor, emit
 
@@ -153,7 +153,7 @@ def refresh_shapes(function: Function) -> None:
 def _shapes(node: Node) -> list[tuple[Dim, ...] | None]:
     outputs = node.outputs
     if node.op in _ops.CONTROL_FLOW:
-        specs = _ops._control_flow(node.op, node.inputs, _ops.complete(node.op, node.attributes), len(outputs), node.name)
+        specs = _ops._control_flow(node.op, node.inputs, complete(node.op, node.attributes), len(outputs), node.name)
     else:
         message = encode_node(node.op, node.attributes)
         specs = _ops.infer(

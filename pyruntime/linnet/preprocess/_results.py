@@ -53,7 +53,11 @@ def set_labels(edit: Edit, output: str, labels: Labels | None, classes: object) 
     names = read_labels(labels)
     if isinstance(classes, int) and len(names) != classes:
         raise UsageError(
-            "there is not one label per class", code=101, tensor=output, expected=f"{classes} labels", got=str(len(names))
+            "there is not one label per class",
+            code=101,
+            tensor=output,
+            expected=f"{classes} labels",
+            got=str(len(names)),
         )
     edit.graph.metadata[labels_key(edit.name, output)] = "\n".join(names)
 
