@@ -24,6 +24,7 @@ const char ln_names[] =
     "allow_zero\0"
     "block\0"
     "depth_mode\0"
+    "dtype\0"
     "keep_dims\0"
     "noop_with_empty_axes\0"
     "select_last_index\0"
@@ -58,7 +59,6 @@ const char ln_names[] =
     "aspect\0"
     "sizes\0"
     "scales\0"
-    "dtype\0"
     "start\0"
     "end\0"
     "largest\0"
@@ -151,7 +151,7 @@ static const ln_attribute map_attributes[] = {
 };
 
 static const ln_attribute copy_attributes[] = {
-    {38, LN_ATTRIBUTE_ENUM, 0, 13, offsetof(ln_copy_attributes, kind), 0, 0.0},
+    {38, LN_ATTRIBUTE_ENUM, 0, 14, offsetof(ln_copy_attributes, kind), 0, 0.0},
     {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_copy_attributes, axis), 0, 0.0},
     {48, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_copy_attributes, axes), 0, 0.0},
     {53, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_copy_attributes, perm), 0, 0.0},
@@ -165,115 +165,116 @@ static const ln_attribute copy_attributes[] = {
     {96, LN_ATTRIBUTE_BOOL, 11, 0, offsetof(ln_copy_attributes, allow_zero), 0, 0.0},
     {107, LN_ATTRIBUTE_INT, 12, 0, offsetof(ln_copy_attributes, block), 0, 0.0},
     {113, LN_ATTRIBUTE_ENUM, 13, 2, offsetof(ln_copy_attributes, depth_mode), 0, 0.0},
+    {124, LN_ATTRIBUTE_DTYPE, 14, 0, offsetof(ln_copy_attributes, dtype), 0, 0.0},
 };
 
 static const ln_attribute reduce_attributes[] = {
     {38, LN_ATTRIBUTE_ENUM, 0, 12, offsetof(ln_reduce_attributes, kind), 0, 0.0},
     {48, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_reduce_attributes, axes), 0, 0.0},
-    {124, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_reduce_attributes, keep_dims), 1, 0.0},
-    {134, LN_ATTRIBUTE_BOOL, 3, 0, offsetof(ln_reduce_attributes, noop_with_empty_axes), 0, 0.0},
-    {155, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_reduce_attributes, select_last_index), 0, 0.0},
+    {130, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_reduce_attributes, keep_dims), 1, 0.0},
+    {140, LN_ATTRIBUTE_BOOL, 3, 0, offsetof(ln_reduce_attributes, noop_with_empty_axes), 0, 0.0},
+    {161, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_reduce_attributes, select_last_index), 0, 0.0},
 };
 
 static const ln_attribute matmul_attributes[] = {
-    {173, LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_matmul_attributes, transpose_a), 0, 0.0},
-    {185, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_matmul_attributes, transpose_b), 0, 0.0},
-    {197, LN_ATTRIBUTE_ENUM, 2, 3, offsetof(ln_matmul_attributes, requant), 0, 0.0},
-    {205, LN_ATTRIBUTE_DTYPE, 3, 0, offsetof(ln_matmul_attributes, output_dtype), 0, 0.0},
+    {179, LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_matmul_attributes, transpose_a), 0, 0.0},
+    {191, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_matmul_attributes, transpose_b), 0, 0.0},
+    {203, LN_ATTRIBUTE_ENUM, 2, 3, offsetof(ln_matmul_attributes, requant), 0, 0.0},
+    {211, LN_ATTRIBUTE_DTYPE, 3, 0, offsetof(ln_matmul_attributes, output_dtype), 0, 0.0},
 };
 
 static const ln_attribute conv_attributes[] = {
-    {218, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_attributes, strides), 0, 0.0},
-    {226, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_attributes, dilations), 0, 0.0},
+    {224, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_attributes, strides), 0, 0.0},
+    {232, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_attributes, dilations), 0, 0.0},
     {76, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_attributes, pads), 0, 0.0},
-    {236, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_attributes, group), 1, 0.0},
-    {242, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_attributes, auto_pad), 0, 0.0},
-    {251, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_attributes, channel_axis), 1, 0.0},
-    {197, LN_ATTRIBUTE_ENUM, 6, 3, offsetof(ln_conv_attributes, requant), 0, 0.0},
-    {205, LN_ATTRIBUTE_DTYPE, 7, 0, offsetof(ln_conv_attributes, output_dtype), 0, 0.0},
+    {242, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_attributes, group), 1, 0.0},
+    {248, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_attributes, auto_pad), 0, 0.0},
+    {257, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_attributes, channel_axis), 1, 0.0},
+    {203, LN_ATTRIBUTE_ENUM, 6, 3, offsetof(ln_conv_attributes, requant), 0, 0.0},
+    {211, LN_ATTRIBUTE_DTYPE, 7, 0, offsetof(ln_conv_attributes, output_dtype), 0, 0.0},
 };
 
 static const ln_attribute conv_transpose_attributes[] = {
-    {218, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_transpose_attributes, strides), 0, 0.0},
-    {226, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_transpose_attributes, dilations), 0, 0.0},
+    {224, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_transpose_attributes, strides), 0, 0.0},
+    {232, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_transpose_attributes, dilations), 0, 0.0},
     {76, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_transpose_attributes, pads), 0, 0.0},
-    {236, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_transpose_attributes, group), 1, 0.0},
-    {242, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_transpose_attributes, auto_pad), 0, 0.0},
-    {251, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_transpose_attributes, channel_axis), 1, 0.0},
-    {264, LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_conv_transpose_attributes, output_padding), 0, 0.0},
-    {279, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_conv_transpose_attributes, output_shape), 0, 0.0},
-    {197, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_conv_transpose_attributes, requant), 0, 0.0},
-    {205, LN_ATTRIBUTE_DTYPE, 9, 0, offsetof(ln_conv_transpose_attributes, output_dtype), 0, 0.0},
+    {242, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_transpose_attributes, group), 1, 0.0},
+    {248, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_transpose_attributes, auto_pad), 0, 0.0},
+    {257, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_transpose_attributes, channel_axis), 1, 0.0},
+    {270, LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_conv_transpose_attributes, output_padding), 0, 0.0},
+    {285, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_conv_transpose_attributes, output_shape), 0, 0.0},
+    {203, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_conv_transpose_attributes, requant), 0, 0.0},
+    {211, LN_ATTRIBUTE_DTYPE, 9, 0, offsetof(ln_conv_transpose_attributes, output_dtype), 0, 0.0},
 };
 
 static const ln_attribute pool_attributes[] = {
     {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_pool_attributes, kind), 0, 0.0},
-    {292, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_pool_attributes, kernel), 0, 0.0},
-    {218, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_pool_attributes, strides), 0, 0.0},
-    {226, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_pool_attributes, dilations), 0, 0.0},
+    {298, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_pool_attributes, kernel), 0, 0.0},
+    {224, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_pool_attributes, strides), 0, 0.0},
+    {232, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_pool_attributes, dilations), 0, 0.0},
     {76, LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_pool_attributes, pads), 0, 0.0},
-    {242, LN_ATTRIBUTE_ENUM, 5, 4, offsetof(ln_pool_attributes, auto_pad), 0, 0.0},
-    {299, LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_pool_attributes, ceil_mode), 0, 0.0},
-    {309, LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_pool_attributes, count_include_pad), 0, 0.0},
-    {251, LN_ATTRIBUTE_INT, 8, 0, offsetof(ln_pool_attributes, channel_axis), 1, 0.0},
-    {327, LN_ATTRIBUTE_INT, 9, 0, offsetof(ln_pool_attributes, p), 2, 0.0},
-    {329, LN_ATTRIBUTE_INT, 10, 0, offsetof(ln_pool_attributes, storage_order), 0, 0.0},
+    {248, LN_ATTRIBUTE_ENUM, 5, 4, offsetof(ln_pool_attributes, auto_pad), 0, 0.0},
+    {305, LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_pool_attributes, ceil_mode), 0, 0.0},
+    {315, LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_pool_attributes, count_include_pad), 0, 0.0},
+    {257, LN_ATTRIBUTE_INT, 8, 0, offsetof(ln_pool_attributes, channel_axis), 1, 0.0},
+    {333, LN_ATTRIBUTE_INT, 9, 0, offsetof(ln_pool_attributes, p), 2, 0.0},
+    {335, LN_ATTRIBUTE_INT, 10, 0, offsetof(ln_pool_attributes, storage_order), 0, 0.0},
 };
 
 static const ln_attribute softmax_attributes[] = {
     {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_softmax_attributes, axis), -1, 0.0},
-    {343, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_softmax_attributes, log), 0, 0.0},
+    {349, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_softmax_attributes, log), 0, 0.0},
 };
 
 static const ln_attribute layer_norm_attributes[] = {
     {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_layer_norm_attributes, axis), -1, 0.0},
-    {347, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_layer_norm_attributes, epsilon), 0, 1e-05},
-    {355, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_layer_norm_attributes, rms), 0, 0.0},
+    {353, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_layer_norm_attributes, epsilon), 0, 1e-05},
+    {361, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_layer_norm_attributes, rms), 0, 0.0},
 };
 
 static const ln_attribute batch_norm_attributes[] = {
-    {347, LN_ATTRIBUTE_FLOAT, 0, 0, offsetof(ln_batch_norm_attributes, epsilon), 0, 1e-05},
-    {251, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_batch_norm_attributes, channel_axis), 1, 0.0},
+    {353, LN_ATTRIBUTE_FLOAT, 0, 0, offsetof(ln_batch_norm_attributes, epsilon), 0, 1e-05},
+    {257, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_batch_norm_attributes, channel_axis), 1, 0.0},
 };
 
 static const ln_attribute group_norm_attributes[] = {
-    {359, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_group_norm_attributes, groups), 0, 0.0},
-    {347, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_group_norm_attributes, epsilon), 0, 1e-05},
-    {251, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_group_norm_attributes, channel_axis), 1, 0.0},
+    {365, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_group_norm_attributes, groups), 0, 0.0},
+    {353, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_group_norm_attributes, epsilon), 0, 1e-05},
+    {257, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_group_norm_attributes, channel_axis), 1, 0.0},
 };
 
 static const ln_attribute gather_attributes[] = {
     {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_gather_attributes, kind), 0, 0.0},
     {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_gather_attributes, axis), 0, 0.0},
-    {366, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_gather_attributes, batch_dims), 0, 0.0},
+    {372, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_gather_attributes, batch_dims), 0, 0.0},
 };
 
 static const ln_attribute resize_attributes[] = {
-    {377, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_resize_attributes, mode), 0, 0.0},
-    {382, LN_ATTRIBUTE_ENUM, 1, 6, offsetof(ln_resize_attributes, coordinates), 0, 0.0},
-    {394, LN_ATTRIBUTE_ENUM, 2, 4, offsetof(ln_resize_attributes, nearest), 0, 0.0},
-    {402, LN_ATTRIBUTE_FLOAT, 3, 0, offsetof(ln_resize_attributes, cubic_coefficient), 0, -0.75},
-    {420, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_resize_attributes, exclude_outside), 0, 0.0},
-    {436, LN_ATTRIBUTE_BOOL, 5, 0, offsetof(ln_resize_attributes, antialias), 0, 0.0},
-    {446, LN_ATTRIBUTE_FLOAT, 6, 0, offsetof(ln_resize_attributes, extrapolation_value), 0, 0.0},
+    {383, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_resize_attributes, mode), 0, 0.0},
+    {388, LN_ATTRIBUTE_ENUM, 1, 6, offsetof(ln_resize_attributes, coordinates), 0, 0.0},
+    {400, LN_ATTRIBUTE_ENUM, 2, 4, offsetof(ln_resize_attributes, nearest), 0, 0.0},
+    {408, LN_ATTRIBUTE_FLOAT, 3, 0, offsetof(ln_resize_attributes, cubic_coefficient), 0, -0.75},
+    {426, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_resize_attributes, exclude_outside), 0, 0.0},
+    {442, LN_ATTRIBUTE_BOOL, 5, 0, offsetof(ln_resize_attributes, antialias), 0, 0.0},
+    {452, LN_ATTRIBUTE_FLOAT, 6, 0, offsetof(ln_resize_attributes, extrapolation_value), 0, 0.0},
     {48, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_resize_attributes, axes), 0, 0.0},
-    {466, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_resize_attributes, aspect), 0, 0.0},
-    {473, LN_ATTRIBUTE_INTS, 9, 0, offsetof(ln_resize_attributes, sizes), 0, 0.0},
-    {479, LN_ATTRIBUTE_FLOATS, 10, 0, offsetof(ln_resize_attributes, scales), 0, 0.0},
+    {472, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_resize_attributes, aspect), 0, 0.0},
+    {479, LN_ATTRIBUTE_INTS, 9, 0, offsetof(ln_resize_attributes, sizes), 0, 0.0},
+    {485, LN_ATTRIBUTE_FLOATS, 10, 0, offsetof(ln_resize_attributes, scales), 0, 0.0},
 };
 
 static const ln_attribute cast_attributes[] = {
-    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_cast_attributes, dtype), 0, 0.0},
+    {124, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_cast_attributes, dtype), 0, 0.0},
 };
 
 static const ln_attribute quantize_attributes[] = {
-    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_quantize_attributes, dtype), 0, 0.0},
+    {124, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_quantize_attributes, dtype), 0, 0.0},
     {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_quantize_attributes, axis), 1, 0.0},
     {107, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_quantize_attributes, block), 0, 0.0},
 };
 
 static const ln_attribute dequantize_attributes[] = {
-    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_dequantize_attributes, dtype), 0, 0.0},
+    {124, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_dequantize_attributes, dtype), 0, 0.0},
     {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_dequantize_attributes, axis), 1, 0.0},
     {107, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_dequantize_attributes, block), 0, 0.0},
 };
@@ -330,7 +331,7 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
     [LN_OP_MAP] = {"map", LN_OP_MAP, 0, -1, 1, -1, LN_OP_IN_PLACE, LN_PREFER_ANY, 0x3ffeu,
         map_attributes, 5, sizeof(ln_map_attributes), ln_infer_map},
     [LN_OP_COPY] = {"copy", LN_OP_COPY, 1, -1, 1, -1, 0, LN_PREFER_ANY, 0x3ffeu,
-        copy_attributes, 14, sizeof(ln_copy_attributes), ln_infer_copy},
+        copy_attributes, 15, sizeof(ln_copy_attributes), ln_infer_copy},
     [LN_OP_REDUCE] = {"reduce", LN_OP_REDUCE, 1, 2, 1, 1, 0, LN_PREFER_ANY, 0x3ffeu,
         reduce_attributes, 5, sizeof(ln_reduce_attributes), ln_infer_reduce},
     [LN_OP_MATMUL] = {"matmul", LN_OP_MATMUL, 2, 3, 1, 1, LN_OP_EPILOGUE, LN_PREFER_DENSE, 0x3feu,
@@ -423,7 +424,7 @@ const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {
     [LN_MAP_RECIPROCAL] = {894, 1, 1},
     [LN_MAP_SQRT] = {905, 1, 1},
     [LN_MAP_EXP] = {910, 1, 1},
-    [LN_MAP_LOG] = {343, 1, 1},
+    [LN_MAP_LOG] = {349, 1, 1},
     [LN_MAP_LOG1P] = {914, 1, 1},
     [LN_MAP_EXPM1] = {920, 1, 1},
     [LN_MAP_TANH] = {926, 1, 1},
