@@ -44,4 +44,8 @@ def from_onnx(
         from linnet.converters.onnx.rewrite import rewrite
 
         rewrite(graph)
+        if any(kind.bits < 8 for kind in importer.kinds.values()):
+            from linnet.converters.onnx.packing import pack
+
+            pack(graph)
     return graph

@@ -10,9 +10,9 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
-from linnet.converters.onnx import rules
+from linnet.converters.onnx import narrow, rules
 from linnet.converters.onnx.loader import array_from
-from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name
+from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.errors import GraphError
@@ -72,6 +72,7 @@ class Importer:
         self.function: Function = self.graph.function("main")
         self.problems: list[Problem] = []
         self.tainted: set[int] = set()  # ids of tensors that a failed node, or one after it, should have made
+        self.kinds: dict[Tensor, narrow.Kind] = {}  # tensors that hold codes of a narrow type
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] | None = None
@@ -101,8 +102,11 @@ class Importer:
                 return at.values[name]
             if name in at.initializers:
                 data, dtype = array_from(at.initializers[name], self.folder)
-                at.values[name] = self.function.constant(data, name=name, dtype=dtype)
-                return at.values[name]
+                constant = self.function.constant(data, name=name, dtype=dtype)
+                if (kind := narrow.KINDS.get(at.initializers[name].data_type)) is not None:
+                    self.kinds[constant] = kind
+                at.values[name] = constant
+                return constant
             if isinstance(at, Body) and at.parent is not None:
                 inner, self.function = self.function, at.outer
                 try:
@@ -111,6 +115,8 @@ class Importer:
                     self.function = inner
                 if found is not None:
                     outside, found = found, at.capture(found)
+                    if outside in self.kinds:
+                        self.kinds[found] = self.kinds[outside]
                     if id(outside) in self.tainted:
                         self.tainted.add(id(found))
                         self.keep.append(found)
@@ -150,9 +156,11 @@ class Importer:
         dtype, shape = "f32", None
         if name in self.types and self.types[name].HasField("tensor_type"):
             kind = self.types[name].tensor_type
-            dtype = DTYPES.get(kind.elem_type, "f32")
+            dtype = storage_of(kind.elem_type) if kind.elem_type in {*DTYPES, *narrow.KINDS} else "f32"
             shape = dims_of(kind)
         tensor = self.function.tensor(name or "missing", dtype, shape)
+        if name in self.types and self.types[name].tensor_type.elem_type in narrow.KINDS:
+            self.kinds[tensor] = narrow.KINDS[self.types[name].tensor_type.elem_type]
         self.tainted.add(id(tensor))
         self.keep.append(tensor)
         return tensor
@@ -295,10 +303,10 @@ class Importer:
         schema = defs.get_schema(like, opset, "") if like is not None else None
         return self.apply(function, Operation(self, scope, node, operands, opset, schema))
 
-    @staticmethod
-    def apply(function: Rule, operation: Operation) -> list[Tensor | None]:
+    def apply(self, function: Rule, operation: Operation) -> list[Tensor | None]:
         """Runs a rule, and checks that it asked for every attribute that the node gives."""
         result: Any
+        narrow.enter(operation)
         try:
             result = function(operation)
         except GraphError:  # an attribute that the rule does not know may be why the operands do not fit
@@ -308,7 +316,9 @@ class Importer:
         unread = operation.unread()
         if unread:
             raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it")
-        return [result] if isinstance(result, Tensor) or result is None else list(result)
+        results = [result] if isinstance(result, Tensor) or result is None else list(result)
+        narrow.leave(operation, results)
+        return results
 
     # -- functions and branches
 
@@ -319,7 +329,7 @@ class Importer:
         if schema.has_function:
             body.ParseFromString(pick(schema.get_function_with_opset_version, schema.function_opset_versions, opset))
         elif schema.has_context_dependent_function:
-            types = [type_of(t) for t in operation.inputs]
+            types = [type_of(t, self.kinds.get(t) if t is not None else None) for t in operation.inputs]
             versions = schema.context_dependent_function_opset_versions
             version = max((v for v in versions if v <= opset), default=min(versions))
             text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
@@ -471,6 +481,7 @@ class Importer:
                     name,
                 )
         symbols: dict[str, int] = {}
+        kinds: dict[str, narrow.Kind | None] = {}
         declared: list[tuple[str, str, tuple[Dim, ...] | None]] = []
         for info in inputs:
             shape: tuple[Dim, ...] | None = None
@@ -479,7 +490,8 @@ class Importer:
                 self.problem(None, "the input is no tensor (a sequence, map or optional)", "give tensors", info.name)
             else:
                 try:
-                    dtype = dtype_name(info.type.tensor_type.elem_type)
+                    dtype = storage_of(info.type.tensor_type.elem_type)
+                    kinds[info.name] = narrow.KINDS.get(info.type.tensor_type.elem_type)
                 except Unsupported as error:
                     self.problem(None, f"the input cannot be: {error.reason}", error.hint, info.name)
                 shape = dims_of(info.type.tensor_type)
@@ -498,7 +510,8 @@ class Importer:
         for name, dtype, shape in declared:
             if shape is not None:
                 shape = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in shape)
-            scope.values[name] = self.function.placeholder(name, dtype, shape)
+            scope.values[name] = tensor = self.function.placeholder(name, dtype, shape)
+            self.note(tensor, kinds.get(name), name)
         self.names = [name for name, _, _ in declared]
 
     def fixed(
@@ -535,6 +548,7 @@ class Importer:
             if tensor is None:
                 self.problem(None, "this output of the model is empty", "remove it", info.name)
                 continue
+            kind = self.kinds.get(tensor)
             if tensor.node is None or tensor in self.function.outputs:  # an input, a constant, or one output twice
                 from linnet.graph import emit
 
@@ -542,9 +556,16 @@ class Importer:
                 tensor = self.identity(tensor, emit)
             self.function.outputs.append(tensor)
             outputs.append(info.name)
+            self.note(tensor, kind, info.name)
         if not graph.output:
             self.problem(None, "the graph has no outputs", "declare what the model computes", graph.name or "graph")
         self.graph.signature("infer", self.function, self.names, outputs)
+
+    def note(self, tensor: Tensor, kind: narrow.Kind | None, name: str) -> None:
+        """Keeps the true type of an input or output, here and in the file."""
+        if kind is not None:
+            self.kinds[tensor] = kind
+            self.graph.metadata[f"{narrow.METADATA}{name}"] = kind.name
 
     def identity(self, tensor: Tensor, emit: Any) -> Tensor:
         result: Tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=self.function)[0]
@@ -577,11 +598,12 @@ def dims_of(kind: Any) -> tuple[Dim, ...] | None:
     return tuple(dims)
 
 
-def type_of(tensor: Tensor | None) -> bytes:
+def type_of(tensor: Tensor | None, narrow_kind: narrow.Kind | None = None) -> bytes:
     """A serialized TypeProto of a tensor."""
     kind = TypeProto()
     if tensor is not None:
-        kind.tensor_type.elem_type = next(n for n, name in DTYPES.items() if name == tensor.dtype)
+        number = next(n for n, name in DTYPES.items() if name == tensor.dtype)
+        kind.tensor_type.elem_type = number if narrow_kind is None else narrow_kind.number
         if tensor.shape is not None:
             kind.tensor_type.shape.SetInParent()
             for d in tensor.shape:

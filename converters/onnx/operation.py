@@ -11,6 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx import AttributeProto, numpy_helper
 
+from linnet.converters.onnx.narrow import KINDS, Kind
 from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.graph import Dim, Function, Quantization, Tensor, emit
 
@@ -39,9 +40,17 @@ def dtype_name(number: int, what: str = "it") -> str:
     return DTYPES[number]
 
 
+def storage_of(number: int, what: str = "it") -> str:
+    """linnet's dtype that holds an ONNX element type: its own, or that of a narrow type's codes. Raises Unsupported."""
+    return KINDS[number].storage if number in KINDS else dtype_name(number, what)
+
+
 def array_of(proto: onnx.TensorProto, what: str = "a tensor") -> tuple[npt.NDArray[Any], str]:
-    """The value and linnet dtype of a TensorProto; bf16 as uint16 bit patterns. Raises Unsupported, ValueError."""
-    dtype = dtype_name(proto.data_type, what)
+    """The value and linnet dtype of a TensorProto; bf16 as uint16 bit patterns, narrow types as their codes. Raises
+    Unsupported, ValueError."""
+    dtype = storage_of(proto.data_type, what)
+    if (kind := KINDS.get(proto.data_type)) is not None:
+        return kind.codes(numpy_helper.to_array(proto)), dtype
     value = np.asarray(numpy_helper.to_array(proto))
     return (value.view(np.uint16) if dtype == "bf16" else value), dtype
 
@@ -104,6 +113,21 @@ class Operation:
                 f"{what} (input {index}) is not a constant", "make it an initializer, or fix the input shapes"
             )
         return value
+
+    def kind(self, index: int) -> Kind | None:
+        """The element type of operand `index` when it is one that linnet's tensors have not."""
+        tensor = self.optional(index)
+        return None if tensor is None else self.importer.kinds.get(tensor)
+
+    def of_kind(self, tensor: Tensor, kind: Kind | None) -> Tensor:
+        """The tensor, noted as codes of a narrow type."""
+        if kind is not None:
+            self.importer.kinds[tensor] = kind
+        return tensor
+
+    def kind_of(self, name: str) -> Kind | None:
+        """The narrow type of an attribute that is a tensor."""
+        return KINDS.get(self._given[name].t.data_type) if name in self._given else None
 
     def wants(self, index: int) -> bool:
         """Whether the node gives a name to output `index`."""

@@ -64,8 +64,8 @@ def from_tflite(
         graph.metadata["producer"] = importer.model.description
     if importer.hybrid:
         graph.metadata["tflite.hybrid"] = (
-            f"{len(importer.hybrid)} operators have integer weights and float activations; linnet computes them with "
-            "weights dequantized to floats, while TFLite would quantize the activations on the way"
+            f"{len(importer.hybrid)} operators have integer weights and float activations, which are rounded to 8 bits on "
+            "the way, as in TFLite"
         )
     if optimize:
         from linnet.converters.tflite.rewrite import rewrite

@@ -3,6 +3,7 @@ Quantized tensors are integers that carry their quantization; `real` gives their
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -86,6 +87,20 @@ class Operation:
         if not 0 <= count <= 1 << 24:
             raise Unsupported(f"it would make {count} elements while converting", "check the model")
         return count
+
+    def within(self, function: Function) -> Operation:
+        """The same operator, emitting into another function: the body of a loop."""
+        other = copy.copy(self)
+        other.function = function
+        return other
+
+    def keep(self, index: int, value: Tensor) -> None:
+        """Writes the state that operand `index` reads: a variable tensor, which the next run begins with."""
+        place = self.spec.inputs[index]
+        spec = self.scope.subgraph.tensors[place]
+        if spec.is_variable:
+            self.importer.assign_variable(self.scope, self.importer.state_name(self.scope, spec), value)
+            self.scope.values[place] = value
 
     def unsupported(self, reason: str, hint: str = "") -> Unsupported:
         return Unsupported(reason, hint)

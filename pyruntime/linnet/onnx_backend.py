@@ -11,7 +11,7 @@ import numpy.typing as npt
 import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
-from linnet.converters.onnx import from_onnx
+from linnet.converters.onnx import from_onnx, narrow
 from linnet.errors import UsageError
 from linnet.graph import Graph
 
@@ -32,7 +32,8 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in the model's order, for a list of arrays in the order of the inputs or a {name: array}.
 
-        bf16 values may be ml_dtypes.bfloat16 arrays or their uint16 bit patterns; they come back as bit patterns.
+        bf16 values may be ml_dtypes.bfloat16 arrays or their uint16 bit patterns; they come back as bit patterns. Narrow
+        types (int4, float8e4m3fn, ...) are arrays of ml_dtypes.
         """
         if isinstance(inputs, Mapping):
             feeds = dict(inputs)
@@ -46,15 +47,21 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
                     got=str(len(arrays)),
                 )
             feeds = dict(zip(self.input_names, arrays, strict=True))
-        results = self.session.run({name: _storable(value) for name, value in feeds.items()})
-        values = [results[name] for name in self.output_names]
+        results = self.session.run({name: self._stored(name, value) for name, value in feeds.items()})
+        values = [self._shown(name, results[name]) for name in self.output_names]
         return tuple(namedtupledict("Outputs", self.output_names)(*values))
 
+    def _stored(self, name: str, value: Any) -> npt.NDArray[Any]:
+        """An array that the session takes, of an array or a TensorProto."""
+        array = np.asarray(onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value)
+        if (kind := narrow.BY_NAME.get(self.graph.metadata.get(narrow.METADATA + name, ""))) is not None:
+            return kind.codes(array)
+        return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
-def _storable(value: Any) -> npt.NDArray[Any]:
-    """An array that the session takes: the value of a TensorProto, bfloat16 as bit patterns."""
-    array = np.asarray(onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value)
-    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    def _shown(self, name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A result of the session as an array of its ONNX type."""
+        kind = narrow.BY_NAME.get(self.graph.metadata.get(narrow.METADATA + name, ""))
+        return value if kind is None else kind.values(value)
 
 
 class LinnetBackend(Backend):  # type: ignore[misc]
