@@ -300,6 +300,37 @@ case("FULLY_CONNECTED 4-D", "FULLY_CONNECTED", [T("x", "f32", [2, 3, 4]), c("w",
 case("int32 ADD", "ADD", [T("a", "i32", [9]), T("b", "i32", [9]), T("y", "i32", [9])], activation="relu")
 
 
+def stored(name: str, shape: Sequence[int], axis: int | None, outs: int = 1) -> T:
+    """An i8 weight of a hybrid product."""
+    scale = 0.02 if axis is None else rng.uniform(0.005, 0.03, outs)
+    return c(name, rng.integers(-127, 128, shape), np.int8, scale=scale, zero=0, axis=axis or 0)
+
+
+def bias(outs: int) -> T:
+    return c("bias", rng.standard_normal(outs), np.float32)
+
+
+for asymmetric in (False, True):
+    kind = "asymmetric" if asymmetric else "symmetric"
+    for axis in (None, 0):
+        case(f"FULLY_CONNECTED hybrid {kind} {axis}", "FULLY_CONNECTED", [T("x", "f32", [5, 44]), stored("w", [7, 44], axis, 7),
+             bias(7), T("y", "f32", [5, 7])], activation="relu", asymmetric=asymmetric)  # fmt: skip
+    case(f"BATCH_MATMUL hybrid {kind}", "BATCH_MATMUL", [T("x", "f32", [2, 5, 8]), stored("w", [2, 8, 6], None),
+         T("y", "f32", [2, 5, 6])], adjoint_x=False, adjoint_y=False, asymmetric=asymmetric)  # fmt: skip
+    case(f"BATCH_MATMUL hybrid {kind} adjoint", "BATCH_MATMUL", [T("x", "f32", [2, 8, 5]), stored("w", [6, 8], None),
+         T("y", "f32", [2, 5, 6])], adjoint_x=True, adjoint_y=True, asymmetric=asymmetric)  # fmt: skip
+for padding, size in ((0, [2, 5, 6]), (1, [2, 4, 5])):
+    common = {"padding": padding, "stride_w": 2, "stride_h": 2, "activation": "relu6"}
+    x = T("x", "f32", [2, 9, 11, 4])
+    for axis in (None, 0):
+        case(f"CONV_2D hybrid {padding} {axis}", "CONV_2D", [x, stored("w", [6, 3, 3, 4], axis, 6), bias(6),
+             T("y", "f32", [*size, 6])], dilation_w=1, dilation_h=1, **common)  # fmt: skip
+    case(f"CONV_2D hybrid {padding} groups", "CONV_2D", [x, stored("w", [6, 3, 3, 2], 0, 6), bias(6),
+         T("y", "f32", [*size, 6])], dilation_w=1, dilation_h=1, **common)  # fmt: skip
+    case(f"DEPTHWISE_CONV_2D hybrid {padding}", "DEPTHWISE_CONV_2D", [x, stored("w", [1, 3, 3, 8], 3, 8), bias(8),
+         T("y", "f32", [*size, 8])], multiplier=2, dilation_w=1, dilation_h=1, **common)  # fmt: skip
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_op_agrees_with_the_reference_kernel(case: Case) -> None:
     model = case.model()

@@ -3,7 +3,6 @@ Loading, the walk over the graph, the rules per op, and the rewrites that follow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import onnx
 
 from linnet.converters.onnx import loader
 from linnet.converters.onnx.importer import Importer
+from linnet.converters.onnx.interface import Shapes
 from linnet.converters.onnx.outline import outline
 from linnet.converters.onnx.problems import ConversionError, Problem
 from linnet.graph import Graph
@@ -21,14 +21,15 @@ __all__ = ["ConversionError", "Problem", "examine", "from_onnx"]
 
 def from_onnx(
     model: str | Path | onnx.ModelProto,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Shapes | None = None,
     optimize: bool = True,
 ) -> Graph:
     """Converts an ONNX model (opsets up to 28) into a graph with the signature "infer", named as the model's values are.
 
-    input_shapes: {input name: shape} fixes dimensions that the model leaves open. optimize: False keeps one runtime node
-    per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`, whose
-    `.problems` lists everything that stands in the way, when the model cannot be converted.
+    input_shapes: {input name: shape} fixes dimensions that the model leaves open; for a sequence a list of shapes, one per
+    element, fixes its length; for an optional, None says that it is absent and a shape that it is there. optimize: False
+    keeps one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and
+    `ConversionError`, whose `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
     conversion = examine(model, input_shapes, optimize)
     if conversion.problems:
@@ -38,7 +39,7 @@ def from_onnx(
 
 def examine(
     model: str | Path | onnx.ModelProto,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Shapes | None = None,
     optimize: bool = True,
 ) -> Conversion:
     """As `from_onnx`, but problems are returned beside what could be converted. Raises `FileError`."""
@@ -57,4 +58,8 @@ def examine(
         from linnet.converters.onnx.rewrite import rewrite
 
         rewrite(graph)
+        if any(kind.bits < 8 for kind in importer.kinds.values()):
+            from linnet.converters.onnx.packing import pack
+
+            pack(graph)
     return Conversion(graph, importer.problems, partial(outline, model))

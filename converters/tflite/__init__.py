@@ -75,8 +75,8 @@ def examine(
         graph.metadata["producer"] = importer.model.description
     if importer.hybrid:
         graph.metadata["tflite.hybrid"] = (
-            f"{len(importer.hybrid)} operators have integer weights and float activations; linnet computes them with "
-            "weights dequantized to floats, while TFLite would quantize the activations on the way"
+            f"{len(importer.hybrid)} operators have integer weights and float activations, which are rounded to 8 bits on "
+            "the way, as in TFLite"
         )
     if optimize and not importer.problems:
         from linnet.converters.tflite.rewrite import rewrite

@@ -20,7 +20,7 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import converters, onnx_backend, ops, passes
+    from linnet import converters, onnx_backend, ops, passes, preprocess
     from linnet.converters.onnx import from_onnx
     from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
@@ -43,13 +43,13 @@ _LAZY = {
     "isa_names": "linnet.session",
     "load_device": "linnet.session",
 }
-_MODULES = ("converters", "onnx_backend", "ops", "passes")
+_MODULES = ("converters", "onnx_backend", "ops", "passes", "preprocess")
 
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "check", "converters",
-    "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise", "quantize",
+    "check", "converters", "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise",
+    "preprocess", "quantize",
 ]  # fmt: skip
 
 

@@ -183,7 +183,14 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="Value of an input; may be repeated.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Value of an input: a .npy file, or a picture or sound where the model has the steps for it inside; may be "
+    "repeated. NAME= may be left out when there is one.",
+)
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Folder for one .npy per output.")
 @click.option(
     "--fetch", "fetches", multiple=True, metavar="NAME", help="Compute this output or tensor instead; may be repeated."
@@ -202,22 +209,24 @@ def run(
     isa_max: str | None,
     as_json: bool,
 ) -> None:
-    """Run a MODEL once on arrays from .npy files."""
+    """Run a MODEL once on arrays from .npy files, pictures or sound; prints labels, boxes and text that it finds."""
     import numpy as np
 
+    from linnet.media import read_feed
+    from linnet.results import Described
     from linnet.session import Session
 
-    feeds: dict[str, Any] = {}
-    for name, text in _pairs(inputs, "--input x=x.npy"):
-        try:
-            feeds[name] = np.load(text, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            raise UsageError(
-                f"cannot read the value of input {name!r}", code=101, tensor=text, got=reason, expected="a .npy file",
-                hint="write it with numpy.save",
-            ) from None  # fmt: skip
     session = Session(model, signature, threads=threads, isa_max=isa_max)
+    described = Described(session.model, signature)
+    specs = {spec.name: spec for spec in session.inputs}
+    feeds: dict[str, Any] = {}
+    only = next(iter(specs)) if len(specs) == 1 else ""
+    for name, text in _pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
+        if name not in specs:
+            raise UsageError(
+                f"the model has no input {name!r}", code=102, tensor=name, expected=" or ".join(specs) or "no input"
+            )
+        feeds[name] = read_feed(Path(text), name, specs[name].dtype, described.about(name))
     outputs = session.run(feeds, list(fetches) or None)
     files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
@@ -230,14 +239,21 @@ def run(
         for name, value in outputs.items()
     ]  # fmt: skip
     if as_json:
-        click.echo(json.dumps({"model": str(model), "signature": signature, "outputs": report}))
+        found = described.found(outputs)
+        click.echo(json.dumps({"model": str(model), "signature": signature, "outputs": report, "found": found}))
         return
     table = _table("Outputs", "name", "dtype", "shape", ">min", ">mean", ">max", "file")
     for row, value in zip(report, outputs.values(), strict=True):
         numbers = value.astype(np.float64)
         figures = [f"{f(numbers):.6g}" for f in (np.min, np.mean, np.max)] if value.size else ["", "", ""]
         table.add_row(str(row["name"]), str(row["dtype"]), _dims(value.shape), *figures, str(row["file"] or ""))
-    _show(table)
+    tables = [table]
+    for name, rows in described.found(outputs).items():
+        columns = list(rows[0]) if rows else ["nothing found"]
+        tables.append(_table(name, *(c if c in ("label", "text") else f">{c}" for c in columns)))
+        for entry in rows:
+            tables[-1].add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in entry.values()))
+    _show(*tables)
 
 
 @cli.command()

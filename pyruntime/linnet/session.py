@@ -119,12 +119,15 @@ class Model:
             self.path = os.fspath(source)
             code = lib.linnet_model_open(os.fsencode(self.path), ffi.NULL, out, error)
         else:
+            if not isinstance(source, Graph | bytes | bytearray | memoryview):
+                raise _wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
             self._content = source.to_bytes() if isinstance(source, Graph) else bytes(source)
             data = ffi.from_buffer(self._content)
             code = lib.linnet_model_open_memory(data, len(self._content), 0, ffi.NULL, out, error)
         if code:
             raise exception(error)
         self.pointer = ffi.gc(out[0], lib.linnet_model_free)
+        self._structure = int(lib.linnet_model_bytes(self.pointer))  # before any session has packed weights
         self.signatures = [
             _string(lib.linnet_model_signature_name(self.pointer, i))
             for i in range(lib.linnet_model_signature_count(self.pointer))
@@ -153,6 +156,11 @@ class Model:
     def outputs(self, signature: str = "infer") -> list[TensorSpec]:
         """Declared outputs of a signature. UsageError when there is no such signature."""
         return self._specs(signature, "output")
+
+    def metadata(self, key: str) -> str | None:
+        """Value of a metadata key; None when the file has none of that name."""
+        value = library().linnet_model_metadata(self.pointer, key.encode())
+        return None if value == ffi.NULL else _string(value)
 
     @property
     def variables(self) -> list[TensorSpec]:
@@ -253,6 +261,10 @@ def _shape_text(shape: Sequence[int | None] | None) -> str:
     return "any shape" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
 
 
+def _wrong_type(what: str, expected: str, got: object) -> UsageError:
+    return UsageError(f"{what} cannot be this", code=101, expected=expected, got=f"{got!r:.60}")
+
+
 def _wrong_shape(spec: TensorSpec, shape: Sequence[int], role: str = "input") -> UsageError:
     return UsageError(
         f"{role} {spec.name!r} has another shape", code=104, tensor=spec.name, expected=_shape_text(spec.shape),
@@ -345,6 +357,10 @@ class Session:
         count_special: bool = False,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
+        if threads is not None and (not isinstance(threads, int) or threads < 0):
+            raise _wrong_type("threads", "a number of threads, or None for the machine's default", threads)
+        if isa_max is not None and not isinstance(isa_max, str):
+            raise _wrong_type("isa_max", "one of " + ", ".join(isa_names()), isa_max)
         if store is not None and store.model is not self.model:
             raise UsageError(
                 "the store belongs to another model", code=101, hint="make both sessions of one linnet.Model object"
@@ -514,6 +530,18 @@ class Session:
         """Exact bytes by region of the plan used last; the regions are those of linnet_plan_info."""
         info = self._info()
         return {name: int(getattr(info, name)) for name in _MEMORY}
+
+    @property
+    def memory_kept(self) -> int:
+        """Bytes of everything that is kept now: the model, the store, all plans for shapes met lately, and the packed
+        weights that they share (with other sessions of the Model too)."""
+        lib, info = library(), ffi.new("linnet_plan_info *")
+        total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
+        for planned in self._plans.values():
+            info.struct_size = ffi.sizeof("linnet_plan_info")
+            lib.linnet_plan_get_info(planned.plan, info)
+            total += int(info.total - info.packed_weights - info.variables) - self.model._structure
+        return total
 
     @property
     def plan_info(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.converters.tflite import hybrid
 from linnet.converters.tflite.fixed_point import RANGES
 from linnet.converters.tflite.operation import Operation, dequantized
 from linnet.converters.tflite.registry import rule
@@ -36,7 +37,7 @@ def product_operands(
 ) -> tuple[Tensor, Tensor, Tensor | None, bool]:
     """(x, weight, bias, whether the product is of integers); a weight with its channels at axis 0 after moving.
 
-    Float activations with integer weights (hybrid) are computed in floats, with the weight dequantized.
+    Where TFLite has no hybrid kernel, float activations with integer weights are computed in floats.
     """
     integer = x.quantization is not None and x.dtype in RANGES
     if not integer:
@@ -44,7 +45,6 @@ def product_operands(
             value = value.astype(np.float32)
         elif quantization is not None:
             value = dequantized(value, quantization)
-            op.importer.hybrid.append(op.output().name)
         elif value.dtype != np.float32:
             raise op.unsupported(f"a weight of {value.dtype} without quantization", "export it again")
         if bias is not None and bias.quantization is not None:
@@ -115,15 +115,30 @@ def conv(op: Operation) -> Tensor:
     else:  # [d, h, w, in, out]
         _axis_check(op, quantization, 4)
         value = value.transpose(4, 3, 0, 1, 2)
-    x, w, bias, integer = product_operands(op, x, value, moved(quantization, 0), op.optional(2))
     names = ("d", "h", "w")[3 - spatial :]
     attributes: dict[str, Any] = {
         "strides": [op.option(f"stride_{n}") for n in names], "dilations": [op.option(f"dilation_{n}") for n in names],
         "auto_pad": padding(op), "group": group, "channel_axis": -1,
     }  # fmt: skip
+    if hybrid.applies(x, value.dtype, quantization):
+        assert quantization is not None
+        return finish(op, _hybrid(op, x, hybrid.signed(value), quantization.scale.reshape(-1), attributes))
+    x, w, bias, integer = product_operands(op, x, value, moved(quantization, 0), op.optional(2))
     if integer:
         attributes["requant"] = "tflite"
     return finish(op, op.emit("conv", [x, w, bias], product_quantization(op, integer), **attributes))
+
+
+def _hybrid(
+    op: Operation, x: Tensor, value: npt.NDArray[Any], scale: npt.NDArray[Any], attributes: dict[str, Any]
+) -> Tensor:
+    """Per tensor: symmetric. Per channel, in groups, or depthwise: asymmetric. Factors are in the kernels' order."""
+    if op.spec.op == "DEPTHWISE_CONV_2D":
+        return hybrid.conv(op, x, value, scale, op.optional(2), True, attributes, lambda v, s, c: v * (c * s))
+    several = bool(np.any(scale != scale[0])) or attributes["group"] != 1
+    if several:
+        return hybrid.conv(op, x, value, scale, op.optional(2), True, attributes, lambda v, s, c: v * c * s)
+    return hybrid.conv(op, x, value, scale[:1], op.optional(2), False, attributes, lambda v, s, c: v * (s * c))
 
 
 @rule("TRANSPOSE_CONV")
