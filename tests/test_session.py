@@ -187,6 +187,24 @@ def test_new_shapes_are_planned_and_kept() -> None:
     assert error.value.code == 104 and "[?, 3]" in str(error.value)
 
 
+def test_kept_plans_share_packed_weights() -> None:
+    rng = np.random.default_rng(5)
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (None, 256))
+    main.outputs = [ops.matmul(x, main.constant(rng.standard_normal((256, 256)).astype(np.float32), "w"))]
+    graph.signature("infer", main)
+    session = linnet.Session(graph, threads=1)
+    kept = []
+    for rows in (1, 7, 100, 30, 2, 3, 4, 5, 6, 8):
+        session.run({"x": np.ones((rows, 256), np.float32)})
+        kept.append(session.memory_kept)
+        if rows == 1:
+            assert kept[0] == session.memory["total"]
+    assert session.memory["packed_weights"] > 256 * 256 * 4
+    assert kept[-1] < kept[0] + 8 * 100 * 256 * 4 * 2  # eight plans: inputs and outputs, and the weights once
+
+
 def test_input_shapes_plan_at_once() -> None:
     session = linnet.Session(bytes_of("dynamic"), input_shapes={"x": (4, 3)})
     assert session.memory["total"] > 0

@@ -127,6 +127,7 @@ class Model:
         if code:
             raise exception(error)
         self.pointer = ffi.gc(out[0], lib.linnet_model_free)
+        self._structure = int(lib.linnet_model_bytes(self.pointer))  # before any session has packed weights
         self.signatures = [
             _string(lib.linnet_model_signature_name(self.pointer, i))
             for i in range(lib.linnet_model_signature_count(self.pointer))
@@ -524,6 +525,18 @@ class Session:
         """Exact bytes by region of the plan used last; the regions are those of linnet_plan_info."""
         info = self._info()
         return {name: int(getattr(info, name)) for name in _MEMORY}
+
+    @property
+    def memory_kept(self) -> int:
+        """Bytes of everything that is kept now: the model, the store, all plans for shapes met lately, and the packed
+        weights that they share (with other sessions of the Model too)."""
+        lib, info = library(), ffi.new("linnet_plan_info *")
+        total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
+        for planned in self._plans.values():
+            info.struct_size = ffi.sizeof("linnet_plan_info")
+            lib.linnet_plan_get_info(planned.plan, info)
+            total += int(info.total - info.packed_weights - info.variables) - self.model._structure
+        return total
 
     @property
     def plan_info(self) -> dict[str, Any]:

@@ -49,8 +49,9 @@ typedef struct ln_call {
     int isa;                     /* the plan's limit; a kernel may consult it for its helpers */
     int threads;                 /* most threads that will run it */
     /* Set by configure: */
-    void *state;           /* plan-time data of the kernel, from ln_call_state */
-    size_t packed_bytes;   /* constants rearranged; filled by pack, shared by sessions of the plan */
+    void *state;         /* plan-time data of the kernel, from ln_call_state */
+    size_t packed_bytes; /* constants rearranged; filled by pack, shared by all plans of the model that pack the same */
+    uintptr_t packing;   /* what pack's result depends on besides types, attributes, constants and packed_bytes */
     size_t scratch_bytes;  /* shared by all threads during the step */
     size_t scratch_thread; /* per thread */
     int phases;            /* 1 (default) or 2: all threads end phase 0 before any begins phase 1 */

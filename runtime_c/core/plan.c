@@ -23,7 +23,6 @@ linnet_plan *ln_plan_retain(linnet_plan *plan) {
 static void destroy(linnet_plan *plan) {
     ln_memory memory = plan->memory;
     linnet_model *model = plan->model;
-    ln_lock_destroy(&plan->lock);
     ln_program_free(&plan->program);
     ln_pool_free(&plan->pool);
     memory.allocator.free(memory.allocator.context, plan, ln_round_up(sizeof *plan, LN_ALIGNMENT));
@@ -148,7 +147,7 @@ static void count_bytes(linnet_plan *plan, size_t folded) {
     info->struct_size = sizeof *info;
     info->activations = p->arena;
     info->scratch = ln_program_scratch(p, plan->threads);
-    info->packed_weights = ln_round_up(p->packed_bytes, LN_ALIGNMENT);
+    info->packed_weights = p->packed_bytes;
     info->constants = folded;
     info->io = p->io;
     info->variables = ln_store_bytes_for(plan->model);
@@ -204,10 +203,6 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     memset(plan, 0, sizeof *plan);
     plan->memory = memory;
     ln_pool_init(&plan->pool, &plan->memory);
-    if (!ln_lock_init(&plan->lock)) {
-        ln_memory_free(&memory, plan, sizeof *plan);
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no lock for a plan");
-    }
     atomic_init(&plan->references.count, 1);
     plan->model = ln_model_retain(model);
     status = resolve(plan, config, error);

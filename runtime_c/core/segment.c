@@ -46,13 +46,14 @@ static int32_t write_key(const linnet_session *s, const ln_instance *instance, i
 static void free_instance(linnet_session *s, ln_instance *instance) {
     ln_segments_free(s, instance);
     const size_t before = s->memory.bytes;
+    const uint64_t packed = instance->own.packed_own;
     if (instance->program != NULL) ln_instance_unbind(s, instance);
     ln_program_free(&instance->own);
     ln_memory_free(&s->memory, instance->memory, instance->memory_size);
     ln_memory_free(&s->memory, instance->key.words, (size_t)instance->key.count * sizeof(int64_t));
     ln_memory_free(&s->memory, instance->block, instance->block_size);
     ln_memory_free(&s->memory, instance, sizeof *instance);
-    s->segment_bytes -= ln_min((int64_t)s->segment_bytes, (int64_t)(before - s->memory.bytes));
+    s->segment_bytes -= ln_min((int64_t)s->segment_bytes, (int64_t)(before - s->memory.bytes + packed));
 }
 
 void ln_segments_free(linnet_session *s, ln_instance *instance) {
@@ -161,7 +162,7 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     child->key = (ln_segment_key){words, count};
     linnet_status status = plan_segment(s, parent, child, error);
     if (status == LINNET_OK) status = allocate(s, child, error);
-    s->segment_bytes += s->memory.bytes - before;
+    s->segment_bytes += s->memory.bytes - before + child->own.packed_own;
     while (drop_oldest(s, parent, MOST_CHILDREN - 1)) continue;
     while (status == LINNET_OK && s->plan->max_bytes > 0 && s->plan->info.total + s->segment_bytes > s->plan->max_bytes)
         if (!drop_oldest(s, parent, 0))

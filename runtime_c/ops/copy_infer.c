@@ -428,7 +428,8 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
     switch (a->kind) {
     case LN_COPY_KIND_BITCAST:
         if (linnet_dtype_size((int)a->dtype) != linnet_dtype_size(x->dtype))
-            return bad(infer, LINNET_BAD_ATTRIBUTE, "bitcast to a type of another width", "a type as wide as the input");
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "bitcast to a type of another width",
+                       "a type as wide as the input");
         y->dtype = (uint8_t)a->dtype;
         ln_same_shape(x, y);
         return LINNET_OK;
