@@ -336,6 +336,7 @@ case("BITCAST i32 i16", "BITCAST", [T("x", "i32", [5]), T("y", "i16", [5, 2])])
 case("BITCAST i16 i32", "BITCAST", [T("x", "i16", [5, 2]), T("y", "i32", [5])])
 case("BITCAST u8 i64", "BITCAST", [T("x", "u8", [5, 8]), T("y", "i64", [5])])
 case("BITCAST i8 u8", "BITCAST", [T("x", "i8", [5, 8]), T("y", "u8", [5, 8])])
+case("BITCAST f32 i32", "BITCAST", [T("x", "f32", [5, 8]), T("y", "i32", [5, 8])])
 case("CONV_3D_TRANSPOSE same", "CONV_3D_TRANSPOSE", [c("s", [1, 4, 6, 6, 3]), c("w", rng.standard_normal((3, 3, 3, 3, 2)),
      np.float32), T("x", "f32", [1, 2, 3, 3, 2]), T("y", "f32", [1, 4, 6, 6, 3])], padding=0, stride_d=2, stride_h=2,
      stride_w=2)  # fmt: skip

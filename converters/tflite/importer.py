@@ -319,8 +319,11 @@ class Importer:
             tainted = any(t is not None and id(t) in self.tainted for t in operands)
             found = RULES.get(spec.op)
             if found is None:
-                hint = "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
-                raise Unsupported(f"there is no rule for op {spec.op!r}", hint)
+                custom = spec.op.removeprefix("CUSTOM:")
+                name = f"the custom op {custom!r}" if custom != spec.op else f"op {spec.op!r}"
+                raise Unsupported(
+                    f"there is no rule for {name}", "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
+                )
             results = complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
         except Unsupported as error:
             if not tainted or spec.op not in RULES:

@@ -41,7 +41,7 @@ def densify(op: Operation) -> Tensor:
 
 @rule("BITCAST")
 def bitcast(op: Operation) -> Tensor:
-    """The same bytes as another element type: of constants, and between integers. A larger type is a last dimension more."""
+    """The same bytes as another element type; integers of another size gain or lose a last dimension."""
     x, wanted = op.input(0), op.output().dtype
     if x.data is not None:
         kind, value = numpy_dtype(wanted), np.ascontiguousarray(x.data)
@@ -50,11 +50,11 @@ def bitcast(op: Operation) -> Tensor:
         return op.constant(
             value.reshape(*value.shape, 1).view(kind) if kind.itemsize < value.itemsize else value.view(kind)
         )
-    if not all(d in INTEGERS for d in (x.dtype, wanted)):
-        raise op.unsupported(f"bits of {x.dtype} as {wanted}", "cast the numbers instead")
     have, want, rank = numpy_dtype(x.dtype).itemsize, numpy_dtype(wanted).itemsize, op.rank()
     if have == want:
-        return op.cast(x, wanted)
+        return op.copy([x], kind="bitcast", dtype=wanted)
+    if not all(d in INTEGERS for d in (x.dtype, wanted)):
+        raise op.unsupported(f"bits of {x.dtype} as {wanted}", "cast to an integer of its own size before")
     if have > want:  # little endian: the lowest bits first
         shifts = op.constant(np.arange(have // want, dtype=np.int64) * 8 * want)
         column = op.copy([x], kind="unsqueeze", axes=[rank])
