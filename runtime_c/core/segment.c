@@ -8,7 +8,8 @@ enum { MOST_CHILDREN = 8 }; /* continuations kept of one instance; the least rec
 
 /* Without an instance: the bounds. */
 static const int64_t *true_dims(const ln_instance *instance, const ln_port *port) {
-    return instance != NULL && port->dims_slot >= 0 ? instance->dims + (size_t)port->dims_slot * LN_MAX_RANK : port->tensor.dims;
+    return instance != NULL && port->dims_slot >= 0 ? instance->dims + (size_t)port->dims_slot * LN_MAX_RANK
+                                                    : port->tensor.dims;
 }
 
 static uint64_t true_bytes(const ln_instance *instance, const ln_port *port) {
@@ -81,9 +82,8 @@ static bool drop_oldest(linnet_session *s, ln_instance *parent, int keep) {
  * when bounds are looked for: shapes are the largest, and values that are wanted stay undecided. */
 static linnet_status resume(const ln_program *program, linnet_session *s, const ln_instance *parent, ln_work *w,
                             ln_memory *temporary, ln_memory *persistent, linnet_error *error) {
-    linnet_status status = ln_work_snapshot(program->rest, w, temporary);
+    linnet_status status = ln_work_snapshot(program->rest, w, temporary, error);
     w->persistent = persistent;
-    w->error = error;
     for (int32_t i = 0; status == LINNET_OK && i < w->values.count; ++i) ln_value_at(w, i)->wanted = false;
     for (int32_t i = 0; status == LINNET_OK && i < program->n_exports; ++i) {
         const ln_port *port = &program->exports[i];

@@ -129,8 +129,9 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
                            int n_outputs, const int32_t *outputs);
 /* Recounts `uses` and kills ready nodes that nothing needs. */
 linnet_status ln_work_sweep(ln_work *w);
-/* Copy of the waiting part of the graph, for planning later segments. */
-linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory);
+/* Copy of the waiting part of the graph, for planning later segments. `error` is the new one's: the record of whoever
+ * planned `from` may be gone. */
+linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
 bool ln_is_assign(const ln_work_node *node);
 
 /* The passes, in the order in which plan.c calls them. */
