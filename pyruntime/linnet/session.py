@@ -158,6 +158,11 @@ class Model:
         """Declared outputs of a signature. UsageError when there is no such signature."""
         return self._specs(signature, "output")
 
+    def metadata(self, key: str) -> str | None:
+        """Value of a metadata key; None when the file has none of that name."""
+        value = library().linnet_model_metadata(self.pointer, key.encode())
+        return None if value == ffi.NULL else _string(value)
+
     @property
     def variables(self) -> list[TensorSpec]:
         """Names, dtypes and shapes of the variables."""
