@@ -94,6 +94,12 @@ def compare(results: Any, expected: Any, rtol: float, atol: float) -> str:
     if len(results) != len(expected):
         return f"{len(results)} outputs, not {len(expected)}"
     for index, (result, wanted) in enumerate(zip(results, expected, strict=True)):
+        if isinstance(wanted, list) or wanted is None:  # a sequence, or an empty optional
+            if type(result) is not type(wanted):
+                return f"output {index} is a {type(result).__name__}, not a {type(wanted).__name__}"
+            if wanted and (inside := compare(result, wanted, rtol, atol)):
+                return f"output {index}, a sequence: {inside}"
+            continue
         wanted = np.asarray(numpy_helper.to_array(wanted) if isinstance(wanted, TensorProto) else wanted)
         if wanted.dtype.name == "bfloat16":
             if result.dtype != np.uint16:

@@ -94,7 +94,7 @@ enum ln_kernel_flag {
  * packed_bytes from call->inputs[i].data. `run` does items [begin, end) of the phase; items must be independent, and a
  * result may never depend on how the range is cut. No kernel reads or writes outside its buffers, not by one byte. */
 typedef struct ln_kernel {
-    const char *name; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
+    char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
     uint16_t op;
     uint8_t isa;
     uint8_t flags;
