@@ -59,12 +59,13 @@ def main() -> int:
             start = time.perf_counter()
             faces = network.find(photo)
             taken = f"{1e3 * (time.perf_counter() - start):.1f}"
+            name = path.stem.split("__")[-1]  # of a fetched file, without its folders
             for face in faces:
                 box = ", ".join(f"{side:.0f}" for side in face.box)
-                table.add_row(path.name, box, f"{face.score:.3f}", f"{face.presence:.3f}", taken)
+                table.add_row(name, box, f"{face.score:.3f}", f"{face.presence:.3f}", taken)
             if not faces:
-                table.add_row(path.name, "no face", "", "", taken)
-            written.append(args.out / f"{path.stem}-faces.png")
+                table.add_row(name, "no face", "", "", taken)
+            written.append(args.out / f"{name}-faces.png")
             draw(photo, faces).save(written[-1])
     except (FetchError, linnet.Error, OSError) as error:
         print(f"face: {error}", file=sys.stderr)

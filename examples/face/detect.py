@@ -40,22 +40,25 @@ class Faces:
     """Both networks, converted at the first use. Raises `FetchError` where they cannot be had."""
 
     def __init__(self) -> None:
+        steps = linnet.preprocess
         finder = linnet.from_tflite(model_file("face_detection/face_detection_short_range"))
         # The photo comes as it is: the graph itself fits it into 128x128, and scales it to -1..1.
-        self.finder = linnet.Session(linnet.preprocess.image(finder, "input", fit="letterbox", mean=0.5, std=0.5))
+        finder = steps.image(finder, "input", fit="letterbox", mean=0.5, std=0.5)
+        self.finder = linnet.Session(steps.sigmoid(finder, "classificators"))
         mesh = linnet.from_tflite(model_file("face_landmark/face_landmark"))
-        self.mesh = linnet.Session(linnet.preprocess.image(mesh, "input_1"))
+        self.mesh = linnet.Session(steps.sigmoid(steps.image(mesh, "input_1"), "conv2d_31"))
 
     def find(self, photo: np.ndarray) -> list[Face]:
         """The faces of a photo, u8 [H,W,3] RGB, the surest first."""
         results = self.finder.run({"input": photo})
-        boxes, points, scores = _decode(results["regressors"][0], results["classificators"][0, :, 0])
-        scale = max(photo.shape[:2]) / _SIZE  # of the photo, which lies in the middle of the square
-        shift = np.array([(_SIZE * scale - photo.shape[axis]) / 2 for axis in (1, 0)], np.float32)
+        (boxes, points), scores = decode(results["regressors"][0]), results["classificators"][0, :, 0]
+        size = np.array(photo.shape[1::-1], np.float32)
+        fitted = np.rint(size * _SIZE / size.max())  # the photo inside the network's input, in its middle
+        scale, shift = size / fitted, (_SIZE - fitted) // 2
         faces = []
         for i in _distinct(boxes, scores):
-            box = (boxes[i].reshape(2, 2) * scale - shift).reshape(4)
-            places = points[i] * scale - shift
+            box = ((boxes[i].reshape(2, 2) - shift) * scale).reshape(4)
+            places = (points[i] - shift) * scale
             mesh, presence = self._mesh(photo, box, places)
             left, top, right, bottom = box.tolist()
             faces.append(Face((left, top, right, bottom), places, float(scores[i]), mesh, presence))
@@ -74,9 +77,8 @@ class Faces:
             (_MESH, _MESH), Image.Transform.AFFINE, affine, Image.Resampling.BILINEAR
         )
         results = self.mesh.run({"input_1": np.asarray(image)})
-        flag = float(results["conv2d_31"].reshape(()))
         mesh = results["conv2d_21"].reshape(468, 3)[:, :2] @ turn.T + start
-        return mesh.astype(np.float32), 1 / (1 + math.exp(-flag))
+        return mesh.astype(np.float32), float(results["conv2d_31"].reshape(()))
 
 
 def anchors() -> np.ndarray:
@@ -89,13 +91,12 @@ def anchors() -> np.ndarray:
     return np.concatenate(rows).astype(np.float32)
 
 
-def _decode(raw: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Boxes f32 [896,4], points f32 [896,6,2], both in pixels of the detector's input, and scores f32 [896]."""
+def decode(raw: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Boxes f32 [896,4] and points f32 [896,6,2], in pixels of the detector's input, of its output f32 [896,16]."""
     centres = anchors() * _SIZE
     middle, size = raw[:, 0:2] + centres, raw[:, 2:4]
     boxes = np.concatenate([middle - size / 2, middle + size / 2], axis=1)
-    points = raw[:, 4:].reshape(-1, 6, 2) + centres[:, None]
-    return boxes, points, 1 / (1 + np.exp(-np.clip(logits, -100, 100)))
+    return boxes, raw[:, 4:].reshape(-1, 6, 2) + centres[:, None]
 
 
 def _distinct(boxes: np.ndarray, scores: np.ndarray) -> list[int]:

@@ -46,7 +46,11 @@ def main() -> int:
     picture.draw(samples, probability, found, truth, args.out)
     if truth:
         print("Spoken: " + ", ".join(f"{span.start:.2f} to {span.end:.2f} s" for span in truth))
-    print(f"{1e3 * taken / len(probability):.2f} ms per 32 ms of sound. Picture: {args.out}" if len(probability) else "empty")
+    print(
+        f"{1e3 * taken / len(probability):.2f} ms per 32 ms of sound. Picture: {args.out}"
+        if len(probability)
+        else "empty"
+    )
     return 0
 
 

@@ -66,7 +66,9 @@ def resampled(values: np.ndarray, rate: int) -> np.ndarray:
 
 
 def _espeak(program: str, text: str) -> np.ndarray:
-    done = subprocess.run([program, "-v", "en", "-s", "150", "--stdout", text], capture_output=True, check=True, timeout=60)
+    done = subprocess.run(
+        [program, "-v", "en", "-s", "150", "--stdout", text], capture_output=True, check=True, timeout=60
+    )
     spoken = read_wav(done.stdout)
     loud = np.nonzero(np.abs(spoken) > 0.01)[0]  # espeak-ng ends with silence
     return spoken[loud[0] : loud[-1] + 1]
