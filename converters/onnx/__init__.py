@@ -25,8 +25,8 @@ def from_onnx(
 
     input_shapes: {input name: shape} fixes dimensions that the model leaves open; for a sequence a list of shapes, one per
     element, fixes its length; for an optional, None says that it is absent and a shape that it is there. optimize: False
-    keeps one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`, whose
-    `.problems` lists everything that stands in the way, when the model cannot be converted.
+    keeps one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and
+    `ConversionError`, whose `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
     folder = None
     if not isinstance(model, onnx.ModelProto):
