@@ -66,7 +66,7 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
 
 def _sequence_in(kind: onnx.TypeProto) -> bool:
     inner = kind.optional_type.elem_type if kind.HasField("optional_type") else kind
-    return inner.HasField("sequence_type")
+    return bool(inner.HasField("sequence_type"))
 
 
 def _means_shapes(given: Any, kind: onnx.TypeProto) -> bool:
@@ -76,7 +76,7 @@ def _means_shapes(given: Any, kind: onnx.TypeProto) -> bool:
         return isinstance(value, LISTS) and all(isinstance(d, (int, np.integer)) for d in value)
 
     if given is None:
-        return kind.HasField("optional_type")
+        return bool(kind.HasField("optional_type"))
     if _sequence_in(kind):
         return isinstance(given, LISTS) and all(shape(item) for item in given)
     return shape(given)
