@@ -11,6 +11,7 @@ import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
 from linnet.converters.onnx import interface, narrow, rules
+from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
@@ -276,8 +277,7 @@ class Importer:
         if domain or not defs.has(node.op_type, domain):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(
-                f"there is no rule for op {node.op_type!r} {where}",
-                "replace it by standard ONNX ops, or write a rule (CONTRIBUTING.md)",
+                f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
             )
         if opset == 0:
             raise Unsupported("the model does not say its opset", "add an opset import for domain ''")
@@ -345,10 +345,7 @@ class Importer:
             if text:
                 body.ParseFromString(text)
         if not body.node:
-            raise Unsupported(
-                f"there is no rule for op {node.op_type!r}",
-                "replace it by other ONNX ops, or write a rule (CONTRIBUTING.md)",
-            )
+            raise Unsupported(f"there is no rule for op {node.op_type!r}", nearest(node.op_type, "", opset))
         return self.call(body, node, operation.inputs, schema)
 
     def call(self, body: FunctionProto, node: NodeProto, operands: Sequence[Value], schema: Any = None) -> list[Value]:

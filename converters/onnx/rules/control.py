@@ -167,7 +167,10 @@ def loop(op: Operation) -> Sequence[Value]:
     def end(body: Body, condition: Tensor, outputs: list[Value]) -> list[Value]:
         return outputs
 
-    return repeat(op, graph, op.optional(0), op.optional(1), carried, begin, end)
+    trips, condition = op.optional(0), op.optional(1)
+    if trips is None and condition is None:  # for ever, says the specification; ONNX Runtime obeys the body's condition
+        condition = op.constant(True)
+    return repeat(op, graph, trips, condition, carried, begin, end)
 
 
 def _as_declared(op: Operation, tensor: Tensor, declared: onnx.ValueInfoProto) -> Tensor:
