@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
     from linnet.quantize import quantize
+    from linnet.report import Report, check
     from linnet.session import Model, Session, Store, isa_names, load_device
 
 __version__ = "0.1.0"
@@ -33,6 +34,8 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "quantize": "linnet.quantize",
+    "Report": "linnet.report",
+    "check": "linnet.report",
     "pointwise": "linnet.mapping",
     "Model": "linnet.session",
     "Session": "linnet.session",
@@ -44,8 +47,8 @@ _MODULES = ("converters", "onnx_backend", "ops", "passes", "preprocess")
 
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
-    "Problem", "Quantization", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable", "converters",
-    "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise",
+    "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
+    "check", "converters", "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise",
     "preprocess", "quantize",
 ]  # fmt: skip
 
