@@ -98,33 +98,24 @@ def reverse_sequence(op: Operation) -> Tensor:
 @rule("MaxUnpool")
 def max_unpool(op: Operation) -> Tensor:
     """Writes every value at the flat index it was pooled from, into zeros of the output's shape."""
-    x, indices = op.input(0), op.input(1)
-    shape = x.static_shape
+    x, indices, target = op.input(0), op.input(1), op.optional(2)
     kernel = op.attribute("kernel_shape")
-    strides = op.attribute("strides") or [1] * len(kernel)
-    pads = op.attribute("pads") or [0] * (2 * len(kernel))
-    if op.optional(2) is not None:
-        target = [int(v) for v in op.require_value(2, "the output shape").reshape(-1)]
-    elif shape is not None:
-        n = len(kernel)
-        target = [
-            *shape[:2],
-            *((shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[n + i] for i in range(n)),
-        ]
-    else:
-        raise op.unknown("the output's shape is not known")
-    if shape is None:
-        raise op.unknown("the input's shape is not known")
-    small = list(shape[:2])
+    n = len(kernel)
+    strides = op.attribute("strides") or [1] * n
+    pads = op.attribute("pads") or [0] * (2 * n)
+    shape = op.shape_of(x)
+    steps = op.constant(np.array(strides, np.int64))
+    more = op.constant(np.array([kernel[i] - strides[i] - pads[i] - pads[n + i] for i in range(n)], np.int64))
+    sizes = op.map([op.slice(shape, 0, 2, 2 + n), steps, more], lambda p, d, s, m: d * s + m)
     # indices count in the tensor that was pooled, which is the one without an output_shape
-    inner = [(shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[len(kernel) + i] for i in range(len(kernel))]
-    zeros = op.expand(op.constant(np.zeros(()), x.dtype), [int(np.prod(small + inner))])
+    inner = op.concat([op.slice(shape, 0, 0, 2), sizes], 0)
+    zeros = op.expand(op.constant(np.zeros(()), x.dtype), op.reduce(inner, "prod", [0]))
     flat = op.emit("scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0)
-    result = op.reshape(flat, small + inner)
-    if target == small + inner:
+    result = op.reshape(flat, inner)
+    if target is None:
         return result
-    ends = [t - s for t, s in zip(target, small + inner, strict=True)]
-    return op.emit("copy", [result], kind="pad", pads=[0] * len(ends) + ends)
+    begins = op.constant(np.zeros(2 + n, np.int64))
+    return op.emit("copy", [result, op.concat([begins, op.map([target, inner], lambda p, a, b: a - b)], 0)], kind="pad")
 
 
 @rule("TensorScatter")

@@ -31,23 +31,17 @@ def reshape(op: Operation) -> Tensor:
 
 @rule("Flatten")
 def flatten(op: Operation) -> Tensor:
-    x = op.input(0)
-    rank = rank_of(x, "input 0")
-    axis = op.attribute("axis")
-    axis += rank if axis < 0 else 0
-    if axis == 0:
-        return (
-            op.reshape(x, [1, -1]) if x.static_shape is None or 0 not in x.static_shape else op.reshape(x, [1, 0], True)
-        )
+    x, axis = op.input(0), op.attribute("axis")
+    axis += x.rank if axis < 0 and x.rank is not None else 0
     if x.static_shape is not None:
         return op.reshape(x, [int(np.prod(x.static_shape[:axis])), int(np.prod(x.static_shape[axis:]))], True)
-    if axis == 1:
-        tail = x.shape[1:] if x.shape else ()
-        if all(isinstance(d, int) for d in tail):
-            return op.reshape(x, [-1, int(np.prod([d for d in tail if isinstance(d, int)]))])
-        return op.reshape(x, [0, -1])
-    head = op.reduce(op.shape_of(x, 0, axis), "prod", [0])
-    return op.reshape(x, op.concat([head, op.constant(np.array([-1], np.int64))], 0))
+    tail = x.shape[1:] if x.shape else (None,)
+    if axis == 1 and 0 not in tail and all(isinstance(d, int) for d in tail):
+        return op.reshape(x, [-1, int(np.prod([d for d in tail if isinstance(d, int)]))])
+    one = op.constant(np.ones(1, np.int64))
+    head = op.reduce(op.shape_of(x, 0, axis), "prod", [0]) if axis else one
+    rest = op.reduce(op.shape_of(x, axis), "prod", [0])
+    return op.reshape(x, op.concat([head, rest], 0), True)
 
 
 @rule("Transpose")
