@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,16 +13,24 @@ from onnx.reference import ReferenceEvaluator
 
 import linnet
 from tests.onnx_graphs import control, movement, numeric, pointwise, quantized
-from tests.onnx_graphs.builder import EPSILON, QUANTIZING, Array, Builder, Refused, Value, magnitude, session_of
+from tests.onnx_graphs.builder import EPSILON, QUANTIZING, Array, Builder, Maker, Refused, Value, magnitude, session_of
 
 FAMILIES = (pointwise, movement, numeric, control, quantized)
+# Layers and what stands between them, which all become integer ops when a graph is quantized.
+QUANTIZABLE: tuple[Maker, ...] = (
+    numeric.conv, numeric.conv, numeric.pool, numeric.matmul, numeric.gemm, pointwise.unary, pointwise.with_attributes,
+    movement.transpose, movement.concat, movement.reshape, movement.slices, movement.split,
+)  # fmt: skip
 Case = tuple[onnx.ModelProto, dict[str, Array], dict[str, Value]]
 
 
-def make(source: random.Random, opset: int | None = None) -> Case | None:
-    """A random model, its inputs, and the values that its outputs should have; None where no graph came about."""
-    builder = Builder(source, opset)
-    builder.grow(builder.integer(1, 15))
+def make(source: random.Random, makers: Sequence[Maker] = (), only: str = "") -> Case | None:
+    """A random model, its inputs, and the values that its outputs should have; None where no graph came about.
+
+    makers: those of all families, unless given; only: the one element type of inputs.
+    """
+    builder = Builder(source, only=only)
+    builder.grow(builder.integer(1, 15), makers)
     try:
         model, feeds, expected = builder.model()
     except Refused:
@@ -118,8 +127,12 @@ def reference_agrees(case: Case, found: dict[str, Array]) -> bool:
 def against(value: Value, result: Array) -> Value:
     """The reference's result with the allowance of ONNX Runtime's, where they have one shape."""
     shaken = [s if s.shape == result.shape else result for s in value.shaken]
-    allowance = [result + (s - value.array) if s.shape == value.shape and s.dtype.kind == "f" else result for s in shaken]
-    return dataclasses.replace(value, array=result, shaken=allowance if value.shape == result.shape else [result, result])
+    allowance = [
+        result + (s - value.array) if s.shape == value.shape and s.dtype.kind == "f" else result for s in shaken
+    ]
+    return dataclasses.replace(
+        value, array=result, shaken=allowance if value.shape == result.shape else [result, result]
+    )
 
 
 def fed_by_quantizing(model: onnx.ModelProto) -> set[str]:

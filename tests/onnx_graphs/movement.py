@@ -18,7 +18,9 @@ def sizes(b: Builder, values: object) -> Value:
     return b.given(array)
 
 
-def with_axes(b: Builder, op: str, since: int, inputs: list[Value | None], axes: list[int] | None, **attributes: object) -> Value:
+def with_axes(
+    b: Builder, op: str, since: int, inputs: list[Value | None], axes: list[int] | None, **attributes: object
+) -> Value:
     """An op whose axes became an input at opset `since`."""
     if axes is None:
         return b.add(op, inputs, **attributes)
@@ -89,7 +91,9 @@ def concat(b: Builder) -> None:
     x = b.pick(*ANY, ranks=[1, 2, 3, 4, 5])
     axis = b.axis(x.rank)
     rest = x.shape[:axis] + x.shape[axis + 1 :]
-    fitting = [v for v in b.values if v.dtype == x.dtype and v.rank == x.rank and v.shape[:axis] + v.shape[axis + 1 :] == rest]
+    fitting = [
+        v for v in b.values if v.dtype == x.dtype and v.rank == x.rank and v.shape[:axis] + v.shape[axis + 1 :] == rest
+    ]
     parts = [x] if fitting else [x, x]
     for _ in range(b.integer(0, 3)):
         part = (*x.shape[:axis], b.integer(0, 3), *x.shape[axis + 1 :])
@@ -131,6 +135,8 @@ def slices(b: Builder) -> None:
     if dtype == "int32":
         starts, ends = ([max(min(v, 2**31 - 1), -(2**31)) for v in vs] for vs in (starts, ends))
         steps = [min(v, 2**31 - 1) for v in steps]
+        if any(s < 0 and e == 2**31 - 1 for s, e in zip(steps, ends, strict=True)):
+            raise Refused("ONNX Runtime takes the largest i32 for the end of the axis in either direction")
     values = [starts, ends, b.negated(axes, x.rank) if b.chance(90) else None, steps if b.chance(70) else None]
     if values[2] is None:
         values = [starts, ends, None, values[3]]
@@ -145,7 +151,10 @@ def pad(b: Builder) -> None:
         most = [d - 1 for d in x.shape]
     else:
         most = [3] * x.rank
-    pads = [b.integer(min(0, -1 if d > 2 and b.chance(20) else 0), max(min(m, 3), 0)) for m, d in zip(most * 2, x.shape * 2, strict=True)]
+    pads = [
+        b.integer(min(0, -1 if d > 2 and b.chance(20) else 0), max(min(m, 3), 0))
+        for m, d in zip(most * 2, x.shape * 2, strict=True)
+    ]
     value = b.choice([0.0, 1.0, 7.0]) if x.array.dtype.kind != "b" else True
     if b.opset < 11:
         b.add("Pad", [x], pads=pads, mode=mode, **({"value": float(value)} if b.chance(50) else {}))
@@ -155,7 +164,11 @@ def pad(b: Builder) -> None:
         axes = b.subset(x.rank)
         pads = [pads[i] for i in axes] + [pads[x.rank + i] for i in axes]
     fill = b.given(np.asarray(value, x.dtype)) if b.chance(60) else None
-    b.add("Pad", [x, sizes(b, pads), fill, None if axes is None else b.given(np.asarray(b.negated(axes, x.rank), np.int64))], mode=mode)
+    b.add(
+        "Pad",
+        [x, sizes(b, pads), fill, None if axes is None else b.given(np.asarray(b.negated(axes, x.rank), np.int64))],
+        mode=mode,
+    )
 
 
 @maker("movement", 2)
@@ -181,7 +194,7 @@ def tile(b: Builder) -> None:
 def blocks(b: Builder) -> None:
     block = b.choice([1, 2, 2, 3])
     x = b.pick(*FLOATS, ranks=[4])
-    n, c, h, w = x.shape
+    _, c, h, w = x.shape
     if b.chance(50):
         y = b.add("Expand", [x, b.const(np.asarray([1, 1, 1, 1], np.int64))]) if c % (block * block) == 0 else b.add(
             "Concat", [x] * (block * block), axis=1
@@ -196,7 +209,9 @@ def blocks(b: Builder) -> None:
 @maker("movement", 1)
 def trilu(b: Builder) -> None:
     x = b.pick(*ANY, ranks=[2, 3, 4])
-    b.add("Trilu", [x, b.given(np.asarray(b.integer(-8, 8), np.int64)) if b.chance(70) else None], upper=b.integer(0, 1))
+    b.add(
+        "Trilu", [x, b.given(np.asarray(b.integer(-8, 8), np.int64)) if b.chance(70) else None], upper=b.integer(0, 1)
+    )
 
 
 @maker("movement", 1)
@@ -229,7 +244,10 @@ def gather(b: Builder) -> None:
 def gather_elements(b: Builder) -> None:
     x = b.pick(*ANY, ranks=[1, 2, 3])
     axis = b.axis(x.rank)
-    shape = tuple(b.integer(0 if b.chance(5) else 1, 5) if i == axis else b.integer(1, d) if d else 0 for i, d in enumerate(x.shape))
+    shape = tuple(
+        b.integer(0 if b.chance(5) else 1, 5) if i == axis else b.integer(1, d) if d else 0
+        for i, d in enumerate(x.shape)
+    )
     b.add("GatherElements", [x, b.given(indices(b, x.shape[axis], shape))], axis=b.negated([axis], x.rank)[0])
 
 
@@ -313,7 +331,9 @@ def arg(b: Builder) -> None:
 def cumulative(b: Builder) -> None:
     x = b.pick("float32", "float64", "int32", "int64", ranks=[1, 2, 3])
     axis = b.negated([b.axis(x.rank)], x.rank)[0]
-    b.add("CumSum", [x, b.given(np.asarray(axis, b.choice(INDICES)))], exclusive=b.integer(0, 1), reverse=b.integer(0, 1))
+    b.add(
+        "CumSum", [x, b.given(np.asarray(axis, b.choice(INDICES)))], exclusive=b.integer(0, 1), reverse=b.integer(0, 1)
+    )
 
 
 @maker("indexing", 1)
@@ -370,7 +390,12 @@ def shape_only(b: Builder) -> None:
     if b.chance(30):
         b.add("Size", [x])
     elif b.opset >= 15 and b.chance(50):
-        b.add("Shape", [x], **({"start": b.integer(-5, 5)} if b.chance(70) else {}), **({"end": b.integer(-5, 5)} if b.chance(50) else {}))
+        b.add(
+            "Shape",
+            [x],
+            **({"start": b.integer(-5, 5)} if b.chance(70) else {}),
+            **({"end": b.integer(-5, 5)} if b.chance(50) else {}),
+        )
     else:
         b.add("Shape", [x])
 
@@ -396,7 +421,12 @@ def ranges(b: Builder) -> None:
 @maker("shapes", 1)
 def eye(b: Builder) -> None:
     x = b.pick(*FLOATS, *INTS, ranks=[2])
-    b.add("EyeLike", [x], **({"k": b.integer(-3, 3)} if b.chance(60) else {}), **({"dtype": type_number(b.choice(["float32", "int64", "float64"]))} if b.chance(50) else {}))
+    b.add(
+        "EyeLike",
+        [x],
+        **({"k": b.integer(-3, 3)} if b.chance(60) else {}),
+        **({"dtype": type_number(b.choice(["float32", "int64", "float64"]))} if b.chance(50) else {}),
+    )
 
 
 @maker("shapes", 2)

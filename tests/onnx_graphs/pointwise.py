@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from tests.onnx_graphs.builder import ANY, FLOATS, INTS, Builder, Refused, Value, maker, type_number
+from tests.onnx_graphs.builder import ANY, FLOATS, INTS, Builder, Refused, Value, maker, type_number, words
 
-SAFE = "Relu Neg Abs Sign Ceil Floor Round Sigmoid Tanh Erf Softplus Softsign HardSwish Mish Sin Cos Atan Sinh Cosh Asinh Exp Sqrt Log Tan Asin Acos Acosh Atanh Reciprocal".split()  # fmt: skip
+SAFE = sorted(
+    words(
+        "Relu Neg Abs Sign Ceil Floor Round Sigmoid Tanh Erf Softplus Softsign HardSwish Mish Sin Cos Atan Sinh Cosh Asinh Exp "
+        "Sqrt Log Tan Asin Acos Acosh Atanh Reciprocal"
+    )
+)
 
 
 def partner(b: Builder, x: Value, kind: str = "") -> Value:
     """Something that x broadcasts with, of its type."""
-    fitting = [
-        v for v in b.values
-        if v.dtype == x.dtype and v.rank and all(m == n or 1 in (m, n) for m, n in zip(v.shape[::-1], x.shape[::-1], strict=False))
-    ]  # fmt: skip
+
+    def broadcasts(v: Value) -> bool:
+        return all(m == n or 1 in (m, n) for m, n in zip(v.shape[::-1], x.shape[::-1], strict=False))
+
+    fitting = [v for v in b.values if v.dtype == x.dtype and v.rank and broadcasts(v)]
     if fitting and not kind and b.chance(50):
         other: Value = b.choice(fitting)
     else:
@@ -57,7 +63,10 @@ def binary(b: Builder) -> None:
     if op in ("Div", "Mod", "Pow") and x.array.dtype.kind != "f":
         return whole(b, op, x)
     if op == "PRelu":
-        b.add(op, [x, b.given(b.data(x.dtype, [d if b.chance(50) else 1 for d in x.shape][b.integer(0, x.rank) :], "mild"))])
+        b.add(
+            op,
+            [x, b.given(b.data(x.dtype, [d if b.chance(50) else 1 for d in x.shape][b.integer(0, x.rank) :], "mild"))],
+        )
     elif op == "Mod":
         b.add(op, [x, partner(b, x, "positive")], fmod=1)
     elif op == "Pow":
@@ -97,7 +106,12 @@ def clip(b: Builder) -> None:
     if np.dtype(x.dtype).kind == "u":
         low = max(low, 0)
     if b.opset < 11:
-        b.add("Clip", [x], **({"min": float(low)} if b.chance(70) else {}), **({"max": float(high)} if b.chance(70) else {}))
+        b.add(
+            "Clip",
+            [x],
+            **({"min": float(low)} if b.chance(70) else {}),
+            **({"max": float(high)} if b.chance(70) else {}),
+        )
         return
     limits = [b.given(np.asarray(v, x.dtype)) if b.chance(75) else None for v in (low, high)]
     b.add("Clip", [x, *limits])
@@ -139,7 +153,11 @@ def floats_only(b: Builder) -> None:
     if b.chance(50):
         b.add("IsNaN", [x])
     else:
-        b.add("IsInf", [x], **({"detect_negative": b.integer(0, 1), "detect_positive": b.integer(0, 1)} if b.chance(60) else {}))
+        b.add(
+            "IsInf",
+            [x],
+            **({"detect_negative": b.integer(0, 1), "detect_positive": b.integer(0, 1)} if b.chance(60) else {}),
+        )
 
 
 @maker("logic", 4)
@@ -159,7 +177,11 @@ def cast(b: Builder) -> None:
     if x.array.dtype.kind == "f" and np.dtype(to).kind in "iu":
         info = np.iinfo(to)
         with np.errstate(invalid="ignore"):
-            inside = np.isfinite(x.array) & (x.array > max(info.min, -(2**31)) - 0.5) & (x.array < min(info.max, 2**31 - 200))
+            inside = (
+                np.isfinite(x.array)
+                & (x.array > max(info.min, -(2**31)) - 0.5)
+                & (x.array < min(info.max, 2**31 - 200))
+            )
         if not bool(np.all(inside)):
             raise Refused("a cast of what does not fit is up to the implementation")
     if x.array.dtype.kind in "fi" and np.dtype(to).kind == "f":

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.onnx_graphs.builder import Array, Builder, Refused, Value, maker
+from tests.onnx_graphs.builder import Builder, Refused, Value, maker
 from tests.onnx_graphs.numeric import window
 
 EIGHT = ("uint8", "int8")
@@ -32,13 +32,19 @@ def quantize(b: Builder, x: Value, dtype: str) -> tuple[Value, Value, Value]:
 
 
 def source(b: Builder, ranks: list[int]) -> Value:
-    return b.pick("float32", ranks=ranks, where=lambda v: v.array.size > 0 and bool(np.isfinite(v.array).all()) and v.exact)
+    return b.pick(
+        "float32", ranks=ranks, where=lambda v: v.array.size > 0 and bool(np.isfinite(v.array).all()) and v.exact
+    )
 
 
 def weights(b: Builder, shape: tuple[int, ...], dtype: str, per_axis: int | None) -> tuple[Value, Value, Value]:
     stored = b.const(b.data(dtype, shape, "special"))
     if per_axis is None:
-        return stored, b.const(np.float32(0.01)), b.const(np.asarray(b.choice([0, 3]) if dtype == "uint8" else 0, dtype))
+        return (
+            stored,
+            b.const(np.float32(0.01)),
+            b.const(np.asarray(b.choice([0, 3]) if dtype == "uint8" else 0, dtype)),
+        )
     n = shape[per_axis]
     scales = b.const((b.data("float32", (n,), "positive") * np.float32(0.01)).astype(np.float32))
     return stored, scales, b.const(np.zeros(n, dtype))
@@ -106,7 +112,9 @@ def qlinear_matmul(b: Builder) -> None:
     n = b.choice([1, 3, 8, 17])
     w, sw, zw = weights(b, (x.shape[-1], n), b.choice(EIGHT), 1 if b.chance(30) and x.rank == 2 else None)
     out = q.dtype
-    b.add("QLinearMatMul", [q, sx, zx, w, sw, zw, b.const(np.float32(0.05)), b.const(np.asarray(b.choice([0, 5]), out))])
+    b.add(
+        "QLinearMatMul", [q, sx, zx, w, sw, zw, b.const(np.float32(0.05)), b.const(np.asarray(b.choice([0, 5]), out))]
+    )
 
 
 @maker("quantized", 4)

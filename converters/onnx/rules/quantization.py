@@ -127,8 +127,8 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
         y = op.emit("conv", [stored(op, x, None), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
         sums = op.reduce(op.map([w], lambda p, v: v, "i32"), "sum", list(range(1, rank)), keep_dims=False)
         if w_zero is not None:
-            taps = int(np.prod(w.static_shape[1:])) if w.static_shape else 0
-            sums = op.map([sums, op.reshape(w_zero, [-1])], lambda p, s, z: s - z * taps)
+            taps = op.cast(op.reduce(op.shape_of(w, 1), "prod", [0]), "i32")
+            sums = op.map([sums, op.reshape(w_zero, [-1]), taps], lambda p, s, z, t: s - z.cast("i32") * t)
         per_channel = op.reshape(sums, [-1] + [1] * (rank - 2))
         return op.map([y, op.reshape(x_zero, []), per_channel], lambda p, v, z, s: v - z * s)
     return op.emit("conv", [stored(op, x, x_zero), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
