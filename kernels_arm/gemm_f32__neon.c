@@ -137,5 +137,5 @@ const ln_gemm_set ln_gemm_f32__neon = {.a_dtype = LINNET_F32,
                                        .convert = convert};
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
 
-LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", "conv_transpose_f32_igemm_8x8__neon",
+LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", "conv_transpose_f32_8x8__neon",
                 LN_ISA_NEON, sets)

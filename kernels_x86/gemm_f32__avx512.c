@@ -38,4 +38,4 @@ const ln_gemm_set ln_gemm_f32__avx512 = {.a_dtype = LINNET_F32,
 static const ln_gemm_set *const sets[] = {&ln_gemm_f32__avx512};
 
 LN_GEMM_KERNELS(f32__avx512, "matmul_f32_14x32__avx512", "conv_f32_igemm_14x32__avx512",
-                "conv_transpose_f32_igemm_14x32__avx512", LN_ISA_AVX512, sets)
+                "conv_transpose_f32_14x32__avx512", LN_ISA_AVX512, sets)

@@ -204,28 +204,28 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
             out.append(f'    "{name}\\0"')
     out[-1] = out[-1].removesuffix('\\0"') + '";'
     out.append("")
+    first: dict[str, int] = {}
+    out.append("const ln_attribute ln_attributes[] = {")
     for op in ops:
-        if not op.attributes:
-            continue
-        out.append(f"static const ln_attribute {op.name}_attributes[] = {{")
+        first[op.name] = sum(len(other.attributes) for other in ops if other.name in first)
         for a in op.attributes:
             default = default_of(a)
-            integer, real = 0, 0.0
-            if a["type"] == "float":
-                real = float(default)
-            elif a["type"] == "enum":
+            integer = 0
+            if a["type"] == "enum":
                 integer = a["values"][default]
             elif a["type"] == "function":
                 integer = -1
             elif a["type"] in ("int", "bool"):
                 integer = int(default)
             limit = max(a["values"].values()) + 1 if a["type"] == "enum" else 0
-            text = "INT64_MAX" if integer == 2**63 - 1 else str(integer)
+            text = f".integer = {'INT64_MAX' if integer == 2**63 - 1 else integer}"
+            if a["type"] == "float":
+                text = f".real = {float(default)!r}"
             out.append(
-                f"    {{{offsets[a['name']]}, {ATTRIBUTE_TYPES[a['type']][2]}, {a['id']}, {limit}, "
-                f"offsetof(ln_{op.name}_attributes, {a['name']}), {text}, {real!r}}},"
+                f"    {{{offsets[a['name']]}, offsetof(ln_{op.name}_attributes, {a['name']}), "
+                f"{ATTRIBUTE_TYPES[a['type']][2]}, {a['id']}, {limit}, {{{text}}}}},"
             )
-        out += ["};", ""]
+    out += ["};", ""]
     out.append("const ln_op ln_ops[LN_OP_LIMIT] = {")
     dtype_names = ["none", "f32", "f16", "bf16", "f64", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "bool"]
     for op in ops:
@@ -234,9 +234,7 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
         flags = [f"LN_OP_{flag.upper()}" for flag in ("in_place", "epilogue", "data_dependent") if getattr(op, flag)]
         mask = sum(1 << dtype_names.index(d) for d in op.dtypes)
         attributes = (
-            f"{op.name}_attributes, {len(op.attributes)}, sizeof(ln_{op.name}_attributes)"
-            if op.attributes
-            else "NULL, 0, 0"
+            f"{len(op.attributes)}, {first[op.name]}, sizeof(ln_{op.name}_attributes)" if op.attributes else "0, 0, 0"
         )
         out.append(
             f'    [LN_OP_{op.name.upper()}] = {{"{op.name}", LN_OP_{op.name.upper()}, {i0}, {i1}, {o0}, {o1}, '

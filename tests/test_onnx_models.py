@@ -13,8 +13,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 import linnet
-from linnet._fetch import FetchError
-from tests import nets, zoo
+from linnet._fetch import FetchError, fetch_member
+from tests import light_nets, nets, zoo
 
 CLASSIFIERS = {
     "mobilenet_v2": nets.mobilenet_v2,
@@ -57,7 +57,7 @@ def reference(path: Path, feeds: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, session.run(names, feeds), strict=True))
 
 
-def agree(path: Path, feeds: dict[str, Any], **options: Any) -> dict[str, float]:
+def agree(path: Path, feeds: dict[str, Any], allowed: float = ALLOWED, **options: Any) -> dict[str, float]:
     """{output: difference over range}; asserts names, shapes, element types and the tolerance."""
     expected = reference(path, feeds)
     results = linnet.Session(linnet.from_onnx(path, **options)).run(feeds)
@@ -69,7 +69,7 @@ def agree(path: Path, feeds: dict[str, Any], **options: Any) -> dict[str, float]
         assert wanted.size and np.all(np.isfinite(wanted)), name
         span = float(wanted.max() - wanted.min()) or 1.0
         differences[name] = float(np.abs(got.astype(np.float64) - wanted).max()) / span
-    assert max(differences.values()) <= ALLOWED, differences
+    assert max(differences.values()) <= allowed, differences
     return differences
 
 
@@ -81,24 +81,72 @@ def at_hand(name: str) -> Path:
         pytest.skip(str(error))
 
 
-@pytest.mark.parametrize("name", zoo.names())
-def test_real_model_agrees_with_onnx_runtime(name: str) -> None:
+def cases() -> list[Any]:
+    """(name, which set of inputs) of every model of the zoo."""
+    return [
+        pytest.param(name, which, marks=[pytest.mark.soak] if entry.soak else [], id=f"{name}-{which}")
+        for name, entry in zoo.MODELS.items()
+        for which in range(len(entry.feeds))
+    ]
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name, which", cases())
+def test_real_model_agrees_with_onnx_runtime(name: str, which: int) -> None:
+    agree(at_hand(name), zoo.inputs(name, which), zoo.MODELS[name].allowed)
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("name", ["ppocr_v4_det", "ppocr_v4_rec", "scrfd_500m", "silero_vad"])
+def test_one_session_serves_both_shapes(name: str) -> None:
+    """A session that has planned for other shapes, and for these again, gives the same bits as a fresh one."""
     path = at_hand(name)
-    agree(path, zoo.inputs(name))
+    graph = linnet.from_onnx(path)
+    session = linnet.Session(graph)
+    for which in (0, 1, 0):
+        feeds = zoo.inputs(name, which)
+        got, wanted = session.run(feeds), linnet.Session(graph).run(feeds)
+        for output, value in wanted.items():
+            np.testing.assert_array_equal(got[output], value)
 
 
+@pytest.mark.network
 @pytest.mark.parametrize("name", ["ppocr_v4_det", "scrfd_500m"])
 def test_real_model_with_fixed_shapes_agrees(name: str) -> None:
-    path = at_hand(name)
-    agree(path, zoo.inputs(name), input_shapes=zoo.input_shapes(name))
+    agree(at_hand(name), zoo.inputs(name), input_shapes=zoo.input_shapes(name))
 
 
-@pytest.mark.parametrize("name, key, length", [("nsnet2", "input", 7), ("chars2vec", "lstm_input", 4)])
-def test_sequences_of_another_length_agree(name: str, key: str, length: int) -> None:
+@pytest.mark.network
+@pytest.mark.parametrize("name, package, version, member", [
+    ("basic_pitch", "basic-pitch", "0.4.0", "*nmp.tflite"),
+    ("oww_embedding", "pyopen-wakeword", "1.1.0", "*embedding_model.tflite"),
+    ("oww_melspectrogram", "pyopen-wakeword", "1.1.0", "*melspectrogram.tflite"),
+])  # fmt: skip
+def test_onnx_and_tflite_forms_of_a_network_agree(name: str, package: str, version: str, member: str) -> None:
+    """The two importers share nothing but the graph: the same network comes to the same numbers through both."""
     path = at_hand(name)
-    agree(path, {key: zoo.inputs(name)[key][:, :length].copy()})
+    try:
+        other = fetch_member(package, member, version)
+    except FetchError as error:
+        pytest.skip(str(error))
+    feeds = zoo.inputs(name)
+    (value,) = feeds.values()
+    first = linnet.Session(linnet.from_onnx(path)).run(feeds)
+    graph = linnet.from_tflite(other)
+    second = linnet.Session(graph).run({graph.signatures["infer"].inputs[0]: value})
+    for wanted in first.values():  # the outputs have other names and another order
+        span = float(wanted.max() - wanted.min())
+        alike = [np.abs(got.reshape(wanted.shape) - wanted).max() for got in second.values() if got.size == wanted.size]
+        assert min(alike) <= ALLOWED * span, (alike, span)
 
 
 @pytest.mark.parametrize("name", list(CLASSIFIERS))
 def test_classifier_agrees_with_onnx_runtime(name: str) -> None:
     agree(CLASSIFIERS[name](), nets.inputs())
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.soak] if n == "vgg19" else []) for n in light_nets.STRUCTURES]
+)
+def test_well_known_structure_agrees_with_onnx_runtime(name: str) -> None:
+    agree(light_nets.path(name), light_nets.inputs(name))

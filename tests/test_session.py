@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -184,6 +185,24 @@ def test_new_shapes_are_planned_and_kept() -> None:
     with pytest.raises(linnet.UsageError) as error:
         session.run({"x": np.zeros((4, 4), np.float32)})
     assert error.value.code == 104 and "[?, 3]" in str(error.value)
+
+
+def test_kept_plans_share_packed_weights() -> None:
+    rng = np.random.default_rng(5)
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (None, 256))
+    main.outputs = [ops.matmul(x, main.constant(rng.standard_normal((256, 256)).astype(np.float32), "w"))]
+    graph.signature("infer", main)
+    session = linnet.Session(graph, threads=1)
+    kept = []
+    for rows in (1, 7, 100, 30, 2, 3, 4, 5, 6, 8):
+        session.run({"x": np.ones((rows, 256), np.float32)})
+        kept.append(session.memory_kept)
+        if rows == 1:
+            assert kept[0] == session.memory["total"]
+    assert session.memory["packed_weights"] > 256 * 256 * 4
+    assert kept[-1] < kept[0] + 8 * 100 * 256 * 4 * 2  # eight plans: inputs and outputs, and the weights once
 
 
 def test_input_shapes_plan_at_once() -> None:
@@ -397,3 +416,18 @@ def test_feeds_and_fetches_of_a_wrong_type_are_usage_errors() -> None:
     session.run(given)
     with pytest.raises(linnet.UsageError, match=r"dictionary with x"):  # also after a run, on the fast path
         session.run(None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "expected"),
+    [
+        ((None,), {}, "a path, the bytes of a .lnt file, or a linnet.Graph"),
+        ((affine(),), {"threads": "a"}, "a number of threads"),
+        ((affine(),), {"threads": -1}, "a number of threads"),
+        ((affine(),), {"isa_max": 3}, "scalar"),
+    ],
+)
+def test_wrong_types_are_said(arguments: tuple[Any, ...], options: dict[str, Any], expected: str) -> None:
+    with pytest.raises(linnet.UsageError) as raised:
+        linnet.Session(*arguments, **options)
+    assert expected in raised.value.expected and raised.value.got

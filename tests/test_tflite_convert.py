@@ -46,13 +46,17 @@ def test_float16_weights_become_floats_while_converting() -> None:
     np.testing.assert_allclose(linnet.Session(graph).run({"x": X})["y"], X @ half.astype(np.float32).T, rtol=1e-6)
 
 
-def test_hybrid_weights_are_dequantized_and_the_metadata_says_so() -> None:
+def test_hybrid_weights_stay_integers_and_activations_are_rounded_to_8_bits() -> None:
+    """Row by row, symmetrically: what LiteRT does is held in test_tflite_ops.py."""
     stored = np.clip(W * 9, -127, 127).astype(np.int8)
-    model = dense(stored, scale=[0.1, 0.2, 0.3, 0.4], zero=0)
-    graph = linnet.from_tflite(model)
+    scale = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    graph = linnet.from_tflite(dense(stored, scale=scale, zero=0))
     assert graph.metadata["tflite.hybrid"].startswith("1 operators")
-    real = stored * np.array([0.1, 0.2, 0.3, 0.4], np.float32)[:, None]
-    np.testing.assert_allclose(linnet.Session(graph).run({"x": X})["y"], np.maximum(X @ real.T, 0), rtol=1e-5)
+    constants = [t for t in graph.functions[0].tensors() if t.data is not None and t.data.shape == (4, 3)]
+    assert [t.dtype for t in constants] == ["i8"]
+    step = np.abs(X).max(1, keepdims=True) / 127
+    expected = (np.round(X / step) @ stored.T.astype(np.float32)) * step * scale
+    np.testing.assert_allclose(linnet.Session(graph).run({"x": X})["y"], np.maximum(expected, 0), rtol=1e-5)
 
 
 def accumulator() -> bytes:
@@ -137,11 +141,11 @@ def test_sparse_weights_are_made_dense() -> None:
 def test_every_problem_is_reported_at_once() -> None:
     tensors = [T("x", "f32", [4]), T("a", "f32", [4]), T("b", "f32", [4]), T("s", "i32", [2]), T("y", "f32", [2, 2])]
     operators = [
-        O("RFFT2D", ["x"], ["a"]), O("SEGMENT_SUM", ["a"], ["b"]), O("EXP", ["b"], ["a"]), O("RESHAPE", ["x", "s"], ["y"]),
+        O("LSH_PROJECTION", ["x"], ["a"]), O("SKIP_GRAM", ["a"], ["b"]), O("EXP", ["b"], ["a"]), O("RESHAPE", ["x", "s"], ["y"]),
     ]  # fmt: skip
     with pytest.raises(linnet.ConversionError) as caught:
         linnet.from_tflite(build(G(tensors, operators, ["x"], ["y"])))
-    assert [p.op for p in caught.value.problems] == ["RFFT2D", "SEGMENT_SUM", "RESHAPE"]
+    assert [p.op for p in caught.value.problems] == ["LSH_PROJECTION", "SKIP_GRAM", "RESHAPE"]
     assert all(p.hint for p in caught.value.problems)
     assert "'s', which no input" in caught.value.problems[2].reason
 

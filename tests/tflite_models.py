@@ -14,7 +14,7 @@ from flatbuffers import number_types
 from linnet.converters.tflite.schema import ACTIVATIONS, OPS, OPTIONS
 
 TYPES = {
-    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "i8": 9, "resource": 13,
+    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "complex64": 8, "i8": 9, "resource": 13,
 }  # fmt: skip
 # BuiltinOptions union: the number of the table that belongs to an op (Conv2DOptions = 1, DepthwiseConv2DOptions = 2, ...).
 UNION = {
@@ -25,6 +25,10 @@ UNION = {
     "LEAKY_RELU": 75, "IF": 92, "BATCH_MATMUL": 101, "CUMSUM": 102, "CALL_ONCE": 103, "VAR_HANDLE": 111, "GELU": 116,
     "MIRROR_PAD": 77, "SPLIT_V": 79, "SPACE_TO_DEPTH": 19, "DEPTH_TO_SPACE": 94, "ONE_HOT": 61,
     "SHAPE": 55, "CONV_3D": 106, "FAKE_QUANT": 58, "L2_POOL_2D": 5, "LOCAL_RESPONSE_NORMALIZATION": 13,
+    "WHILE": 93, "CALL": 16, "LSTM": 14, "UNIDIRECTIONAL_SEQUENCE_LSTM": 71, "BIDIRECTIONAL_SEQUENCE_LSTM": 69, "RNN": 7,
+    "UNIDIRECTIONAL_SEQUENCE_RNN": 31, "BIDIRECTIONAL_SEQUENCE_RNN": 70, "SVDF": 6, "UNIQUE": 80, "REVERSE_SEQUENCE": 87,
+    "SPARSE_TO_DENSE": 50, "EMBEDDING_LOOKUP_SPARSE": 20, "BUCKETIZE": 115, "RANDOM_UNIFORM": 114,
+    "RANDOM_STANDARD_NORMAL": 114, "MULTINOMIAL": 114, "CONV_3D_TRANSPOSE": 106,
     "REDUCE_MIN": 27, "REDUCE_PROD": 27, "REDUCE_ANY": 27, "REDUCE_ALL": 27, "ARG_MIN": 56, "ARG_MAX": 40,
 }  # fmt: skip
 _FLAGS = {
@@ -50,12 +54,15 @@ class T:
 
 @dataclasses.dataclass
 class O:  # noqa: E742
-    """An operator: op, names of the inputs ("" leaves one out) and outputs, options by the names of `OPTIONS`."""
+    """An operator: op, names of the inputs ("" leaves one out) and outputs, options by the names of `OPTIONS`; of a custom
+    op ("CUSTOM:name"), `custom` holds its options as bytes. intermediates: names, of recurrent integer ops."""
 
     op: str
     inputs: Sequence[str]
     outputs: Sequence[str]
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
+    intermediates: Sequence[str] = ()
+    custom: bytes = b""
 
 
 @dataclasses.dataclass
@@ -96,8 +103,8 @@ def _options(b: flatbuffers.Builder, operator: O) -> int:
         field, kind = OPTIONS[operator.op][name][:2]
         if name == "activation":
             value = ACTIVATIONS.index(value)
-        if kind == "ints":
-            fields[field] = ("offset", _numbers(b, value, np.int32))
+        if kind in ("ints", "floats"):
+            fields[field] = ("offset", _numbers(b, value, np.int32 if kind == "ints" else np.float32))
         elif kind == "string":
             fields[field] = ("offset", b.CreateString(value))
         else:
@@ -146,6 +153,10 @@ def build(*subgraphs: G) -> bytes:
             if o.op in UNION:
                 fields[3] = (number_types.Uint8Flags, UNION[o.op])
                 fields[4] = ("offset", _options(b, o))
+            if o.custom:
+                fields[5] = ("offset", b.CreateByteVector(o.custom))
+            if o.intermediates:
+                fields[8] = ("offset", _numbers(b, [places[n] for n in o.intermediates], np.int32))
             operators.append(_table(b, fields))
         ports = [_numbers(b, [places[n] for n in names], np.int32) for names in (g.inputs, g.outputs)]
         fields = {0: ("offset", _offsets(b, tensors)), 1: ("offset", ports[0]), 2: ("offset", ports[1])}
@@ -160,12 +171,14 @@ def build(*subgraphs: G) -> bytes:
         b.Bytes[b.head : b.head + len(data)] = data
         place = b.EndVector()
         table.append(_table(b, {0: ("offset", place)}))
-    opcodes = [
-        _table(b, {0: (number_types.Int8Flags, min(OPS.index(c), 127)),
-                   2: (number_types.Int32Flags, 2 if c == "BROADCAST_TO" else 1),
-                   3: (number_types.Int32Flags, OPS.index(c))})
-        for c in codes
-    ]  # fmt: skip
+    opcodes = []
+    for code in codes:
+        number = OPS.index(code.split(":")[0])
+        fields = {0: (number_types.Int8Flags, min(number, 127)), 3: (number_types.Int32Flags, number),
+                  2: (number_types.Int32Flags, 2 if code == "BROADCAST_TO" else 1)}  # fmt: skip
+        if ":" in code:
+            fields[1] = ("offset", b.CreateString(code.split(":")[1]))
+        opcodes.append(_table(b, fields))
     root = _table(b, {
         0: (number_types.Uint32Flags, 3), 1: ("offset", _offsets(b, opcodes)), 2: ("offset", _offsets(b, graphs)),
         4: ("offset", _offsets(b, table)),

@@ -10,16 +10,20 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
-from linnet.converters.onnx import rules
+from linnet.converters.onnx import interface, narrow, rules
+from linnet.converters.onnx.hints import nearest
+from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from
-from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name
+from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
+from linnet.converters.onnx.values import COMPOSITE, Listed, Maybe, Packed, Value, leaves, rebuilt
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
 
 MAIN = ("", "ai.onnx")
 OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
+NUMBERS = {name: number for number, name in DTYPES.items()}
 MAX_DEPTH = 32  # of functions inside functions
 
 
@@ -29,7 +33,7 @@ class Scope:
     def __init__(self, opsets: Mapping[str, int], parent: Scope | None = None) -> None:
         self.opsets = dict(opsets)
         self.parent = parent
-        self.values: dict[str, Tensor | None] = {}
+        self.values: dict[str, Value] = {}
         self.initializers: dict[str, onnx.TensorProto] = {}
 
     def opset(self, domain: str) -> int:
@@ -72,10 +76,12 @@ class Importer:
         self.function: Function = self.graph.function("main")
         self.problems: list[Problem] = []
         self.tainted: set[int] = set()  # ids of tensors that a failed node, or one after it, should have made
+        self.kinds: dict[Tensor, narrow.Kind] = {}  # tensors that hold codes of a narrow type
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] | None = None
         self.depth = 0
+        self.names: list[str] = []  # of the signature's inputs
 
     # -- problems
 
@@ -93,35 +99,44 @@ class Importer:
 
     # -- values
 
-    def resolve(self, scope: Scope, name: str) -> Tensor | None:
-        """The tensor of a name, making constants of initializers at their first use. Raises KeyError."""
+    def resolve(self, scope: Scope, name: str) -> Value:
+        """The value of a name, making constants of initializers at their first use. Raises KeyError."""
         at: Scope | None = scope
         while at is not None:
             if name in at.values:
                 return at.values[name]
             if name in at.initializers:
                 data, dtype = array_from(at.initializers[name], self.folder)
-                at.values[name] = self.function.constant(data, name=name, dtype=dtype)
-                return at.values[name]
+                constant = self.function.constant(data, name=name, dtype=dtype)
+                if (kind := narrow.KINDS.get(at.initializers[name].data_type)) is not None:
+                    self.kinds[constant] = kind
+                at.values[name] = constant
+                return constant
             if isinstance(at, Body) and at.parent is not None:
                 inner, self.function = self.function, at.outer
                 try:
                     found = self.resolve(at.parent, name)
                 finally:
                     self.function = inner
-                if found is not None:
-                    outside, found = found, at.capture(found)
-                    if id(outside) in self.tainted:
-                        self.tainted.add(id(found))
-                        self.keep.append(found)
+                found = rebuilt(found, (self.captured(at, t) for t in leaves(found)))
                 at.values[name] = found
                 return found
             at = at.parent
         raise KeyError(name)
 
-    def inputs_of(self, scope: Scope, node: NodeProto) -> list[Tensor | None]:
+    def captured(self, body: Body, outside: Tensor) -> Tensor:
+        """The tensor of a body that stands for one outside, with what is known of that one."""
+        inside = body.capture(outside)
+        if outside in self.kinds:
+            self.kinds[inside] = self.kinds[outside]
+        if id(outside) in self.tainted:
+            self.tainted.add(id(inside))
+            self.keep.append(inside)
+        return inside
+
+    def inputs_of(self, scope: Scope, node: NodeProto) -> list[Value]:
         """The node's operands; what cannot be had is a problem and becomes a tainted placeholder."""
-        operands: list[Tensor | None] = []
+        operands: list[Value] = []
         for name in node.input:
             if not name:
                 operands.append(None)
@@ -150,9 +165,11 @@ class Importer:
         dtype, shape = "f32", None
         if name in self.types and self.types[name].HasField("tensor_type"):
             kind = self.types[name].tensor_type
-            dtype = DTYPES.get(kind.elem_type, "f32")
+            dtype = storage_of(kind.elem_type) if kind.elem_type in {*DTYPES, *narrow.KINDS} else "f32"
             shape = dims_of(kind)
         tensor = self.function.tensor(name or "missing", dtype, shape)
+        if name in self.types and self.types[name].tensor_type.elem_type in narrow.KINDS:
+            self.kinds[tensor] = narrow.KINDS[self.types[name].tensor_type.elem_type]
         self.tainted.add(id(tensor))
         self.keep.append(tensor)
         return tensor
@@ -204,12 +221,12 @@ class Importer:
     def convert(self, node: NodeProto, scope: Scope) -> None:
         """Runs one node's rule and enters its outputs into the scope."""
         operands = self.inputs_of(scope, node)
-        tainted = any(t is not None and id(t) in self.tainted for t in operands)
+        tainted = any(id(t) in self.tainted for value in operands for t in leaves(value))
         before = len(self.function.nodes)
         outer = self.function.source
         if not self.depth:
             self.function.source = f"{node.op_type}:{label(node)}"
-        results: list[Tensor | None] | None = None
+        results: Sequence[Value] | None = None
         try:
             results = self.lower(node, scope, operands)
         except Unsupported as error:
@@ -232,22 +249,23 @@ class Importer:
             del self.function.nodes[before:]
             results = [self.placeholder(name) for name in node.output]
         elif tainted:
-            self.tainted.update(id(t) for t in results if t is not None and t.data is None)
-            self.keep += [t for t in results if t is not None]
-        fresh = {id(t) for made in self.function.nodes[before:] for t in made.outputs}
-        for name, tensor in zip(node.output, results, strict=False):
+            made = [t for value in results for t in leaves(value)]
+            self.tainted.update(id(t) for t in made if t.data is None)
+            self.keep += made
+        fresh = {id(t) for emitted in self.function.nodes[before:] for t in emitted.outputs}
+        for name, value in zip(node.output, results, strict=False):
             if not name:
                 continue
-            if tensor is not None and id(tensor) in fresh and not self.depth and name != tensor.name:
-                tensor.name = self.function.unique(name)
-                fresh.discard(id(tensor))
-            scope.values[name] = tensor
+            if isinstance(value, Tensor) and id(value) in fresh and not self.depth and name != value.name:
+                value.name = self.function.unique(name)
+                fresh.discard(id(value))
+            scope.values[name] = value
         for name in node.output[len(results) :]:
             if name:
                 self.problem(node, f"output {name!r} is not supported", "remove it if nothing needs it")
                 scope.values[name] = self.placeholder(name)
 
-    def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> list[Value]:
         """The outputs of one node by its rule, a function of the model, or its ONNX function body."""
         domain = "" if node.domain in MAIN else node.domain
         if (node.domain, node.op_type) in self.functions:
@@ -259,8 +277,7 @@ class Importer:
         if domain or not defs.has(node.op_type, domain):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(
-                f"there is no rule for op {node.op_type!r} {where}",
-                "replace it by standard ONNX ops, or write a rule (CONTRIBUTING.md)",
+                f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
             )
         if opset == 0:
             raise Unsupported("the model does not say its opset", "add an opset import for domain ''")
@@ -288,17 +305,17 @@ class Importer:
         return self.apply(function, operation)
 
     def foreign(
-        self, function: Rule, node: NodeProto, scope: Scope, operands: Sequence[Tensor | None], domain: str
-    ) -> list[Tensor | None]:
+        self, function: Rule, node: NodeProto, scope: Scope, operands: Sequence[Value], domain: str
+    ) -> list[Value]:
         """The outputs of an op outside ai.onnx, which has no schema of its own."""
         like, opset = LIKE.get(key_of(node.op_type, domain)), scope.opset("") or NEWEST_OPSET
         schema = defs.get_schema(like, opset, "") if like is not None else None
         return self.apply(function, Operation(self, scope, node, operands, opset, schema))
 
-    @staticmethod
-    def apply(function: Rule, operation: Operation) -> list[Tensor | None]:
+    def apply(self, function: Rule, operation: Operation) -> list[Value]:
         """Runs a rule, and checks that it asked for every attribute that the node gives."""
         result: Any
+        narrow.enter(operation)
         try:
             result = function(operation)
         except GraphError:  # an attribute that the rule does not know may be why the operands do not fit
@@ -308,33 +325,30 @@ class Importer:
         unread = operation.unread()
         if unread:
             raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it")
-        return [result] if isinstance(result, Tensor) or result is None else list(result)
+        results = [result] if isinstance(result, (Tensor, *COMPOSITE)) or result is None else list(result)
+        narrow.leave(operation, results)
+        return results
 
     # -- functions and branches
 
-    def expand(self, operation: Operation) -> Sequence[Tensor | None]:
+    def expand(self, operation: Operation) -> list[Value]:
         """Lowers a node through the function body of its ONNX schema. Raises Unsupported when it has none."""
         node, schema, opset = operation.node, operation._schema, operation.opset
         body = FunctionProto()
         if schema.has_function:
             body.ParseFromString(pick(schema.get_function_with_opset_version, schema.function_opset_versions, opset))
         elif schema.has_context_dependent_function:
-            types = [type_of(t) for t in operation.inputs]
+            types = [type_of(value, self.kinds) for value in operation.inputs]
             versions = schema.context_dependent_function_opset_versions
             version = max((v for v in versions if v <= opset), default=min(versions))
             text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
             if text:
                 body.ParseFromString(text)
         if not body.node:
-            raise Unsupported(
-                f"there is no rule for op {node.op_type!r}",
-                "replace it by other ONNX ops, or write a rule (CONTRIBUTING.md)",
-            )
+            raise Unsupported(f"there is no rule for op {node.op_type!r}", nearest(node.op_type, "", opset))
         return self.call(body, node, operation.inputs, schema)
 
-    def call(
-        self, body: FunctionProto, node: NodeProto, operands: Sequence[Tensor | None], schema: Any = None
-    ) -> list[Tensor | None]:
+    def call(self, body: FunctionProto, node: NodeProto, operands: Sequence[Value], schema: Any = None) -> list[Value]:
         """Inlines a function: its body with the node's operands and attributes."""
         if self.depth >= MAX_DEPTH:
             raise Unsupported(f"functions are nested deeper than {MAX_DEPTH}", "a function must not call itself")
@@ -363,9 +377,10 @@ class Importer:
         wanted = [index < len(node.output) and bool(node.output[index]) for index in range(len(body.output))]
         return [self.resolve(scope, n) if n and w else None for n, w in zip(body.output, wanted, strict=True)]
 
-    def branch(self, graph: onnx.GraphProto, scope: Scope) -> list[Tensor | None]:
-        """Inlines a subgraph without inputs, as the branch of an If whose condition is known."""
+    def branch(self, graph: onnx.GraphProto, scope: Scope, given: Mapping[str, Value] | None = None) -> list[Value]:
+        """Inlines a subgraph, as the branch of an If whose condition is known. given: values of its inputs."""
         inner = Scope(scope.opsets, scope)
+        inner.values.update(given or {})
         inner.initializers = {t.name: t for t in graph.initializer}
         self.run(graph.node, inner)
         return [self.resolve(inner, output.name) for output in graph.output]
@@ -408,11 +423,11 @@ class Importer:
 
         return emit(op, list(inputs), attributes, 1, function=self.function)[0]
 
-    def results(self, body: Body, graph: onnx.GraphProto) -> list[Tensor | None]:
-        """The tensors of the subgraph's outputs."""
+    def results(self, body: Body, graph: onnx.GraphProto) -> list[Value]:
+        """The values of the subgraph's outputs."""
         return [self.inside(body, functools.partial(self.resolve, body, o.name)) for o in graph.output]
 
-    def inside(self, body: Body, work: Callable[[], Tensor | None]) -> Tensor | None:
+    def inside(self, body: Body, work: Callable[[], Any]) -> Any:
         """What `work` gives with the body's function as the one that nodes are emitted to."""
         outer, self.function = self.function, body.function
         try:
@@ -420,19 +435,16 @@ class Importer:
         finally:
             self.function = outer
 
-    def give(self, body: Body, tensor: Tensor | None) -> None:
+    def give(self, body: Body, tensor: Tensor) -> None:
         """Makes a tensor of the body an output of its function, through a copy where it is an input or given twice."""
-        if tensor is None:
-            raise Unsupported("a body gives an empty optional value", "give tensors")
         if tensor.node is None or tensor in body.function.outputs:
             source = tensor
             tensor = self.inside(body, lambda: self.emitted("copy", source, kind="identity"))
-            assert tensor is not None
         body.function.outputs.append(tensor)
 
     # -- the whole model
 
-    def convert_model(self, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
+    def convert_model(self, input_shapes: interface.Shapes | None) -> Graph:
         """The graph with its signature "infer". Problems are left in `problems`."""
         rules.load()
         scope = Scope(opsets_of(self.model.opset_import))
@@ -454,101 +466,10 @@ class Importer:
                 "store them dense",
                 graph.sparse_initializer[0].values.name,
             )
-        self.declare_inputs(graph, scope, dict(input_shapes or {}))
+        interface.declare_inputs(self, graph, scope, dict(input_shapes or {}))
         self.run(graph.node, scope)
-        self.declare_outputs(graph, scope)
+        interface.declare_outputs(self, graph, scope)
         return self.graph
-
-    def declare_inputs(self, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Sequence[int]]) -> None:
-        inputs = [i for i in graph.input if i.name not in scope.initializers]
-        known = {i.name for i in inputs}
-        for name in shapes:
-            if name not in known:
-                self.problem(
-                    None,
-                    f"input_shapes names {name!r}, which is no input",
-                    f"the inputs are {', '.join(known)}",
-                    name,
-                )
-        symbols: dict[str, int] = {}
-        declared: list[tuple[str, str, tuple[Dim, ...] | None]] = []
-        for info in inputs:
-            shape: tuple[Dim, ...] | None = None
-            dtype = "f32"
-            if not info.type.HasField("tensor_type"):
-                self.problem(None, "the input is no tensor (a sequence, map or optional)", "give tensors", info.name)
-            else:
-                try:
-                    dtype = dtype_name(info.type.tensor_type.elem_type)
-                except Unsupported as error:
-                    self.problem(None, f"the input cannot be: {error.reason}", error.hint, info.name)
-                shape = dims_of(info.type.tensor_type)
-            wanted = shapes.get(info.name)
-            if wanted is not None:
-                shape = self.fixed(info.name, shape, tuple(int(d) for d in wanted), symbols)
-            if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
-                self.problem(
-                    None,
-                    f"the input has a negative dimension: {list(shape)}",
-                    "make it positive or symbolic",
-                    info.name,
-                )
-                shape = tuple(None if isinstance(d, int) and d < 0 else d for d in shape)
-            declared.append((info.name, dtype, shape))
-        for name, dtype, shape in declared:
-            if shape is not None:
-                shape = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in shape)
-            scope.values[name] = self.function.placeholder(name, dtype, shape)
-        self.names = [name for name, _, _ in declared]
-
-    def fixed(
-        self, name: str, shape: tuple[Dim, ...] | None, wanted: tuple[int, ...], symbols: dict[str, int]
-    ) -> tuple[Dim, ...] | None:
-        """The caller's shape of an input, held against the model's."""
-        if shape is None:
-            return wanted
-        fits = len(shape) == len(wanted)
-        for mine, theirs in zip(shape, wanted, strict=False):
-            fits = fits and theirs >= 0 and (not isinstance(mine, int) or mine == theirs)
-            if isinstance(mine, str):
-                fits = fits and symbols.setdefault(mine, theirs) == theirs
-        if not fits:
-            text = ", ".join("?" if d is None else str(d) for d in shape)
-            self.problem(
-                None,
-                f"the shape {list(wanted)} was asked for; the model says [{text}]",
-                "give a shape that fits",
-                name,
-            )
-            return shape
-        return wanted
-
-    def declare_outputs(self, graph: onnx.GraphProto, scope: Scope) -> None:
-        outputs: list[str] = []
-        for info in graph.output:
-            try:
-                tensor = self.resolve(scope, info.name)
-            except (KeyError, Unsupported) as error:
-                if isinstance(error, Unsupported) or not self.problems:
-                    self.problem(None, "nothing makes this output of the model", "export the model again", info.name)
-                continue
-            if tensor is None:
-                self.problem(None, "this output of the model is empty", "remove it", info.name)
-                continue
-            if tensor.node is None or tensor in self.function.outputs:  # an input, a constant, or one output twice
-                from linnet.graph import emit
-
-                self.function.source = f"Identity:{info.name}"
-                tensor = self.identity(tensor, emit)
-            self.function.outputs.append(tensor)
-            outputs.append(info.name)
-        if not graph.output:
-            self.problem(None, "the graph has no outputs", "declare what the model computes", graph.name or "graph")
-        self.graph.signature("infer", self.function, self.names, outputs)
-
-    def identity(self, tensor: Tensor, emit: Any) -> Tensor:
-        result: Tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=self.function)[0]
-        return result
 
 
 def reads(node: NodeProto) -> set[str]:
@@ -564,34 +485,32 @@ def reads(node: NodeProto) -> set[str]:
     return names
 
 
-def dims_of(kind: Any) -> tuple[Dim, ...] | None:
-    """Shape of a TypeProto.Tensor. Exporters also write -1, or the name "?", for a dimension that is just not known."""
-    if not kind.HasField("shape"):
-        return None
-    dims: list[Dim] = []
-    for d in kind.shape.dim:
-        if d.HasField("dim_value"):
-            dims.append(None if d.dim_value == -1 else d.dim_value)
-        else:
-            dims.append(d.dim_param if d.dim_param not in ("", "?") else None)
-    return tuple(dims)
+def type_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> bytes:
+    """A serialized TypeProto of a value."""
+    text: bytes = _proto_of(value, kinds).SerializeToString()
+    return text
 
 
-def type_of(tensor: Tensor | None) -> bytes:
-    """A serialized TypeProto of a tensor."""
-    kind = TypeProto()
-    if tensor is not None:
-        kind.tensor_type.elem_type = next(n for n, name in DTYPES.items() if name == tensor.dtype)
-        if tensor.shape is not None:
-            kind.tensor_type.shape.SetInParent()
-            for d in tensor.shape:
-                dim = kind.tensor_type.shape.dim.add()
+def _proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
+    proto = TypeProto()
+    if isinstance(value, Maybe):
+        proto.optional_type.elem_type.CopyFrom(_proto_of(value.value, kinds))
+    elif isinstance(value, (Listed, Packed)):
+        dtype = value.dtype if isinstance(value, Listed) else value.values.dtype
+        kind = value.kind if isinstance(value, Listed) else kinds.get(value.values)
+        proto.sequence_type.elem_type.tensor_type.elem_type = kind.number if kind else NUMBERS[dtype]
+    elif value is not None:
+        kind = kinds.get(value)
+        proto.tensor_type.elem_type = kind.number if kind else NUMBERS[value.dtype]
+        if value.shape is not None:
+            proto.tensor_type.shape.SetInParent()
+            for d in value.shape:
+                dim = proto.tensor_type.shape.dim.add()
                 if isinstance(d, int):
                     dim.dim_value = d
                 elif isinstance(d, str):
                     dim.dim_param = d
-    text: bytes = kind.SerializeToString()
-    return text
+    return proto
 
 
 def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import onnx
 
-from linnet.converters.onnx.operation import array_of, dtype_name
+from linnet.converters.onnx.narrow import KINDS
+from linnet.converters.onnx.operation import array_of, storage_of
 from linnet.converters.onnx.problems import Unsupported
 from linnet.errors import FileError
 from linnet.graph import numpy_dtype
@@ -45,7 +46,7 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
             return array_of(proto, what)
         except (ValueError, TypeError) as error:
             raise Unsupported(f"{what} is damaged: {error}", "export the model again") from None
-    dtype = dtype_name(proto.data_type, what)
+    dtype, kind = storage_of(proto.data_type, what), KINDS.get(proto.data_type)
     if folder is None:
         raise Unsupported(f"{what} lies in another file", "give the path of the model, not the loaded proto")
     entries = {e.key: e.value for e in proto.external_data}
@@ -62,17 +63,21 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
     count = 1
     for d in proto.dims:
         count *= d
+    size = count * element.itemsize if kind is None else -(-count * kind.bits // 8)  # several to a byte
     try:
         offset = int(entries.get("offset", "0"))
-        length = int(entries.get("length", str(count * element.itemsize)))
+        length = int(entries.get("length", str(size)))
     except ValueError:
         raise Unsupported(f"{what} has a malformed offset or length", "export the model again") from None
-    if offset < 0 or length != count * element.itemsize or offset + length > file.stat().st_size:
+    if offset < 0 or length != size or offset + length > file.stat().st_size:
         raise Unsupported(
-            f"{what} needs {count * element.itemsize} bytes at {offset} of {file.name}, which has {file.stat().st_size}",
+            f"{what} needs {size} bytes at {offset} of {file.name}, which has {file.stat().st_size}",
             "the data file is cut short or belongs to another model",
         )
     if count == 0:
         return np.zeros(tuple(proto.dims), element), dtype
+    if kind is not None:
+        raw = np.fromfile(file, np.uint8, size, offset=offset).tobytes()
+        return array_of(onnx.TensorProto(dims=proto.dims, data_type=proto.data_type, raw_data=raw), what)
     data = np.memmap(file, element.newbyteorder("<"), "r", offset, (count,))
     return np.asarray(data).reshape(tuple(proto.dims)), dtype

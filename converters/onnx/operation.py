@@ -11,7 +11,9 @@ import numpy.typing as npt
 import onnx
 from onnx import AttributeProto, numpy_helper
 
+from linnet.converters.onnx.narrow import KINDS, Kind
 from linnet.converters.onnx.problems import Unknown, Unsupported
+from linnet.converters.onnx.values import Maybe, Value
 from linnet.graph import Dim, Function, Quantization, Tensor, emit
 
 if TYPE_CHECKING:
@@ -39,9 +41,17 @@ def dtype_name(number: int, what: str = "it") -> str:
     return DTYPES[number]
 
 
+def storage_of(number: int, what: str = "it") -> str:
+    """linnet's dtype that holds an ONNX element type: its own, or that of a narrow type's codes. Raises Unsupported."""
+    return KINDS[number].storage if number in KINDS else dtype_name(number, what)
+
+
 def array_of(proto: onnx.TensorProto, what: str = "a tensor") -> tuple[npt.NDArray[Any], str]:
-    """The value and linnet dtype of a TensorProto; bf16 as uint16 bit patterns. Raises Unsupported, ValueError."""
-    dtype = dtype_name(proto.data_type, what)
+    """The value and linnet dtype of a TensorProto; bf16 as uint16 bit patterns, narrow types as their codes. Raises
+    Unsupported, ValueError."""
+    dtype = storage_of(proto.data_type, what)
+    if (kind := KINDS.get(proto.data_type)) is not None:
+        return kind.codes(numpy_helper.to_array(proto)), dtype
     value = np.asarray(numpy_helper.to_array(proto))
     return (value.view(np.uint16) if dtype == "bf16" else value), dtype
 
@@ -54,13 +64,13 @@ class Operation:
         importer: Importer,
         scope: Scope,
         node: onnx.NodeProto,
-        inputs: Sequence[Tensor | None],
+        inputs: Sequence[Value],
         opset: int,
         schema: Any,
     ) -> None:
         self.importer, self.scope, self.node, self.opset = importer, scope, node, opset
         self.function: Function = importer.function
-        self.inputs = list(inputs)
+        self.inputs: list[Value] = list(inputs)
         self._given = {a.name: a for a in node.attribute}
         self._schema = schema
         self.read: set[str] = set()
@@ -75,7 +85,15 @@ class Operation:
         return tensor
 
     def optional(self, index: int) -> Tensor | None:
-        """Operand `index`, or None when the node leaves it out."""
+        """Operand `index`, or None when the node leaves it out. Raises Unsupported for a sequence or optional."""
+        value = self.any(index)
+        if value is not None and not isinstance(value, Tensor):
+            what = "an optional" if isinstance(value, Maybe) else "a sequence"
+            raise Unsupported(f"input {index} is {what}, not a tensor", "take a tensor out of it first")
+        return value
+
+    def any(self, index: int) -> Value:
+        """Operand `index`, whatever it is."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def all_inputs(self) -> list[Tensor]:
@@ -104,6 +122,21 @@ class Operation:
                 f"{what} (input {index}) is not a constant", "make it an initializer, or fix the input shapes"
             )
         return value
+
+    def kind(self, index: int) -> Kind | None:
+        """The element type of operand `index` when it is one that linnet's tensors have not."""
+        tensor = self.any(index)
+        return self.importer.kinds.get(tensor) if isinstance(tensor, Tensor) else None
+
+    def of_kind(self, tensor: Tensor, kind: Kind | None) -> Tensor:
+        """The tensor, noted as codes of a narrow type."""
+        if kind is not None:
+            self.importer.kinds[tensor] = kind
+        return tensor
+
+    def kind_of(self, name: str) -> Kind | None:
+        """The narrow type of an attribute that is a tensor."""
+        return KINDS.get(self._given[name].t.data_type) if name in self._given else None
 
     def wants(self, index: int) -> bool:
         """Whether the node gives a name to output `index`."""
@@ -174,7 +207,7 @@ class Operation:
     def unknown(self, reason: str, hint: str = "give the shapes of the model's inputs (input_shapes)") -> Unknown:
         return Unknown(reason, hint)
 
-    def fallback(self) -> Sequence[Tensor | None]:
+    def fallback(self) -> Sequence[Value]:
         """Lowers this node through the function body that its ONNX schema has. Raises Unsupported without one."""
         self.read.update(self._given)
         return self.importer.expand(self)

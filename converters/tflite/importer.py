@@ -11,27 +11,40 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.converters.tflite import rules
+from linnet.converters.tflite import complex_numbers, rules
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Problem, Unsupported
 from linnet.converters.tflite.registry import RULES
 from linnet.converters.tflite.schema import MAX_BYTES, Model, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec
 from linnet.errors import GraphError, UsageError
-from linnet.graph import Function, Graph, Tensor, Variable, numpy_dtype
+from linnet.graph import Function, Graph, Tensor, Variable, dtype_of, emit, numpy_dtype
 
 MAX_DEPTH = 16  # of subgraphs inside subgraphs
 MAX_SUBGRAPHS = 1024  # calls of subgraphs in all
 
 
-class Scope:
-    """One subgraph while it is converted into a function."""
+Value = Tensor | str  # in the place of a resource, the name of the variable
 
-    def __init__(self, function: Function, subgraph: SubgraphSpec, number: int, depth: int = 0) -> None:
-        self.function, self.subgraph, self.number, self.depth = function, subgraph, number, depth
+
+class State:
+    """The variables of one function: an entry point, a branch or the body of a loop. An entry point reads the variables
+    themselves and assigns them at its end; other functions take those they touch as inputs and give what they assign."""
+
+    def __init__(self, kind: str = "entry") -> None:
+        self.kind = kind  # "entry", "nested", or "first": the subgraph of CALL_ONCE, which gives first values
+        self.current: dict[str, Tensor] = {}  # the value at this point of the run
+        self.captured: dict[str, Tensor] = {}  # nested: the input of each variable that is touched
+        self.assigned: dict[str, None] = {}  # names, in the order of their first assignment
+
+
+class Scope:
+    """One subgraph while it is converted into a function, or into a part of one."""
+
+    def __init__(self, function: Function, subgraph: SubgraphSpec, number: int, state: State, depth: int = 0) -> None:
+        self.function, self.subgraph, self.number = function, subgraph, number
+        self.state, self.depth = state, depth
         self.values: dict[int, Tensor] = {}
         self.handles: dict[int, str] = {}  # resource tensors: the name of the variable behind
-        self.current: dict[str, Tensor] = {}  # variables: the value at this point of the run
-        self.initializing = False  # in the subgraph of CALL_ONCE: assignments give variables their first values
         self.path = ""  # of the operators that led to this subgraph, for problems
 
 
@@ -47,7 +60,7 @@ class Importer:
         self.initial: dict[str, npt.NDArray[Any]] = {}  # variables: values that CALL_ONCE assigns
         self.hybrid: list[str] = []  # operators whose weights are integers while they compute in floats
         self.entered = 0  # subgraphs converted because an operator names them
-        self.initializing = False  # inside CALL_ONCE
+        self.initialized: set[int] = set()  # subgraphs that CALL_ONCE has run
         rules.load()
 
     def convert(self, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
@@ -68,7 +81,7 @@ class Importer:
         """One entry point: a function with the subgraph's inputs and outputs."""
         subgraph = self.model.subgraphs[number]
         function = self.graph.function("main" if number == 0 else key)
-        scope = Scope(function, subgraph, number)
+        scope = Scope(function, subgraph, number, State())
         given = [names.inputs.get(i, "") if names else "" for i in subgraph.inputs]
         labels = distinct([g or subgraph.tensors[i].name for g, i in zip(given, subgraph.inputs, strict=True)])
         unknown = [name for name in shapes if name not in labels]
@@ -97,6 +110,7 @@ class Importer:
             scope.values[index] = tensor
         self.run(scope)
         function.outputs = self.outputs_of(scope)
+        self.commit(scope)
         wanted = [names.outputs.get(i, "") if names else "" for i in subgraph.outputs]
         results = distinct([w or subgraph.tensors[i].name for w, i in zip(wanted, subgraph.outputs, strict=True)])
         self.graph.signature(key, function, labels, results)
@@ -107,24 +121,11 @@ class Importer:
         for index in scope.subgraph.outputs:
             spec = scope.subgraph.tensors[index]
             try:
-                outputs.append(self.own_output(scope, self.resolve(scope, index), outputs))
+                outputs.append(own_output(scope.function, self.resolve(scope, index), outputs))
             except Unsupported as error:
                 self.problem("graph", spec.name, error.reason, error.hint)
                 outputs.append(self.placeholder(scope, spec))
         return outputs
-
-    def own_output(self, scope: Scope, tensor: Tensor, taken: Sequence[Tensor]) -> Tensor:
-        """The tensor, or a copy of it where it is an input, a constant, a variable, or an output already."""
-        from linnet.graph import emit
-
-        if tensor in taken or tensor in scope.function.inputs or tensor.data is not None or tensor.variable is not None:
-            q = tensor.quantization
-            if tensor.data is not None:
-                return tensor
-            return emit("copy", [tensor], {"kind": "identity"}, function=scope.function, quantization=[q] if q else ())[
-                0
-            ]
-        return tensor
 
     # -- problems
 
@@ -157,21 +158,86 @@ class Importer:
         return made
 
     def state(self, scope: Scope, spec: TensorSpec) -> Tensor:
-        """A variable tensor (of SVDF and recurrent ops): starts as the real value 0."""
-        name = f"{scope.number}/{spec.name}"
+        """The value of a variable tensor (of SVDF and recurrent ops), which starts as the real value 0."""
+        name = self.state_name(scope, spec)
         if name not in self.graph.variables:
             check_size(spec.shape)
             zero = 0 if spec.quantization is None else int(spec.quantization.zero.reshape(-1)[0])
             self.graph.variable(name, np.full(spec.shape, zero, numpy_dtype(spec.dtype)))
             self.graph.variables[name].quantization = spec.quantization
-        return scope.function.read(self.graph.variables[name])
+        return self.read_variable(scope, name, spec)
 
-    def read_variable(self, scope: Scope, name: str, spec: TensorSpec) -> Tensor:
-        """The value of a variable at this point; makes the variable at its first mention."""
-        if name in scope.current:
-            return scope.current[name]
-        scope.current[name] = scope.function.read(self.variable(name, spec.dtype, spec.shape, spec))
-        return scope.current[name]
+    def state_name(self, scope: Scope, spec: TensorSpec) -> str:
+        return f"{scope.number}/{spec.name}"
+
+    def read_variable(self, scope: Scope, name: str, spec: TensorSpec | None = None) -> Tensor:
+        """The value of a variable at this point; the first mention, which needs the declaration, makes the variable."""
+        state = scope.state
+        if name not in state.current:
+            if name not in self.graph.variables and spec is None:
+                raise Unsupported(f"variable {name!r} is read before it has a shape", "export the model again")
+            if state.kind == "first":
+                assert spec is not None
+                value = self.initial.get(name, np.zeros(spec.shape, numpy_dtype(spec.dtype)))
+                state.current[name] = scope.function.constant(value, quantization=spec.quantization)
+                return state.current[name]
+            variable = self.variable(name, spec.dtype, spec.shape, spec) if spec else self.graph.variables[name]
+            if state.kind == "entry":
+                state.current[name] = scope.function.read(variable)
+            else:
+                self.touch(scope.function, state, name)
+        return state.current[name]
+
+    def touch(self, function: Function, state: State, name: str) -> None:
+        """Makes a variable an input of a branch or a body."""
+        variable = self.graph.variables[name]
+        made = function.placeholder(name, dtype_of(variable.value.dtype), variable.value.shape)
+        made.quantization = variable.quantization
+        state.captured[name] = state.current[name] = made
+
+    def assign_variable(self, scope: Scope, name: str, value: Tensor) -> None:
+        """The variable holds the value from here on."""
+        state = scope.state
+        if state.kind == "first":
+            self.initial[name] = self.computed(value)
+            state.current[name] = value
+            return
+        if value.static_shape is None:
+            raise Unsupported(f"variable {name!r} is assigned a value of unknown shape", "fix the input shapes")
+        variable = self.variable(name, value.dtype, value.static_shape, None)
+        if variable.value.shape != value.static_shape or variable.value.dtype != numpy_dtype(value.dtype):
+            declared = f"{dtype_of(variable.value.dtype)} {list(variable.value.shape)}"
+            raise Unsupported(
+                f"variable {name!r} is {declared} and is assigned {value.dtype} {list(value.static_shape)}",
+                "give it one shape",
+            )
+        if variable.quantization is None:
+            variable.quantization = value.quantization
+        if state.kind == "nested":
+            self.read_variable(scope, name)  # a branch that leaves the variable alone gives what came in
+        state.current[name] = value
+        state.assigned[name] = None
+
+    def commit(self, scope: Scope) -> None:
+        """At the end of an entry point: what was assigned goes to the variables."""
+        for name in scope.state.assigned:
+            value, variable = scope.state.current[name], self.graph.variables[name]
+            made = emit("assign", [scope.function.read(variable), value], {}, function=scope.function)[0]
+            made.quantization = value.quantization
+
+    def computed(self, value: Tensor) -> npt.NDArray[Any]:
+        """The value of a tensor that depends on constants alone, by running what makes it."""
+        from linnet.session import Session
+
+        if value.data is not None:
+            return value.data
+        function = value.function
+        if value.node is None or function.inputs:
+            raise Unsupported("a variable starts with a value that is not known", "start it with a constant")
+        function.outputs = [value]
+        function.graph.signatures.clear()
+        function.graph.signature("infer", function, [], ["value"])
+        return np.asarray(Session(function.graph).run({})["value"])
 
     def variable(self, name: str, dtype: str, shape: tuple[int, ...], spec: TensorSpec | None) -> Variable:
         if name not in self.graph.variables:
@@ -191,19 +257,19 @@ class Importer:
     # -- subgraphs
 
     def initialize(self, number: int) -> None:
-        """Runs the subgraph of CALL_ONCE, which gives variables their first values."""
-        scope = Scope(Function(self.graph, f"initialize_{number}"), self.subgraph(number), number)
-        scope.initializing, scope.path = True, f"CALL_ONCE {number}: "
-        self.initializing = True
-        try:
-            self.run(scope)
-        finally:
-            self.initializing = False
+        """Runs the subgraph of CALL_ONCE, which gives variables their first values, once in a conversion."""
+        if number in self.initialized:
+            return
+        self.initialized.add(number)
+        subgraph = self.subgraph(number)
+        scope = Scope(Graph().function("main"), subgraph, number, State("first"), 1)
+        scope.path = f"CALL_ONCE {number}/"
+        self.run(scope)
 
     def subgraph(self, number: int) -> SubgraphSpec:
         """A subgraph that an operator names. Raises Unsupported when there is none, or when they call each other on and on."""
         self.entered += 1
-        if self.entered > MAX_SUBGRAPHS or self.initializing:
+        if self.entered > MAX_SUBGRAPHS:
             raise Unsupported(f"subgraph {number} is one of too many, or calls itself", "export the model again")
         if not 0 <= number < len(self.model.subgraphs):
             raise Unsupported(
@@ -211,24 +277,22 @@ class Importer:
             )
         return self.model.subgraphs[number]
 
-    def branch(self, outer: Scope, number: int, operands: Sequence[Tensor], name: str) -> Function:
-        """A function of the operands, from a subgraph without state."""
+    def inline(
+        self, outer: Scope, number: int, operands: Sequence[Value], function: Function, state: State, name: str
+    ) -> list[Value]:
+        """The results of a subgraph whose operators become nodes of `function`."""
         subgraph = self.subgraph(number)
         if outer.depth >= MAX_DEPTH or len(subgraph.inputs) != len(operands):
             raise Unsupported(f"subgraph {number} does not fit its caller, or calls itself", "export it again")
-        if any(o.op in ("VAR_HANDLE", "CALL_ONCE") for o in subgraph.operators):
-            raise Unsupported(f"subgraph {number} has variables", "assign them outside of branches")
-        function = self.graph.function(name)
-        scope = Scope(function, subgraph, number, outer.depth + 1)
-        scope.path = f"{name}/"
+        scope = Scope(function, subgraph, number, state, outer.depth + 1)
+        scope.path = f"{outer.path}{name}/"
         for index, operand in zip(subgraph.inputs, operands, strict=True):
-            spec = subgraph.tensors[index]
-            made = function.placeholder(spec.name, operand.dtype, operand.shape)
-            made.quantization = operand.quantization
-            scope.values[index] = made
+            if isinstance(operand, str):
+                scope.handles[index] = operand
+            else:
+                scope.values[index] = operand
         self.run(scope)
-        function.outputs = self.outputs_of(scope)
-        return function
+        return [scope.handles[i] if i in scope.handles else self.resolve(scope, i) for i in subgraph.outputs]
 
     # -- operators
 
@@ -248,17 +312,19 @@ class Importer:
         try:
             operands: list[Tensor | None] = []
             for index in spec.inputs:
-                if index < 0 or index in scope.handles:
+                if index < 0 or index in scope.handles:  # a rule asks the scope for what is behind a handle
                     operands.append(None)
                     continue
                 operands.append(self.resolve(scope, index))
             tainted = any(t is not None and id(t) in self.tainted for t in operands)
             found = RULES.get(spec.op)
             if found is None:
-                hint = "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
-                raise Unsupported(f"there is no rule for op {spec.op!r}", hint)
-            made = found(Operation(self, scope, spec, operands, outputs))
-            results = [made] if isinstance(made, Tensor) else list(made)
+                custom = spec.op.removeprefix("CUSTOM:")
+                name = f"the custom op {custom!r}" if custom != spec.op else f"op {spec.op!r}"
+                raise Unsupported(
+                    f"there is no rule for {name}", "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
+                )
+            results = complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
         except Unsupported as error:
             if not tainted or spec.op not in RULES:
                 self.problem(spec.op, label, error.reason, error.hint)
@@ -280,6 +346,8 @@ class Importer:
             self.keep += results
         fresh = {id(t) for node in function.nodes[before:] for t in node.outputs}
         for index, tensor in zip(spec.outputs, results, strict=False):
+            if index in scope.handles:
+                continue
             if id(tensor) in fresh and tensor.name != scope.subgraph.tensors[index].name and not scope.depth:
                 tensor.name = function.unique(scope.subgraph.tensors[index].name)
                 fresh.discard(id(tensor))
@@ -293,6 +361,14 @@ class Importer:
         self.tainted.add(id(tensor))
         self.keep.append(tensor)
         return tensor
+
+
+def own_output(function: Function, tensor: Tensor, taken: Sequence[Tensor]) -> Tensor:
+    """The tensor, or a copy of it where it is an input, a variable, or an output already."""
+    if tensor.data is None and (tensor in taken or tensor in function.inputs or tensor.variable is not None):
+        q = tensor.quantization
+        return emit("copy", [tensor], {"kind": "identity"}, function=function, quantization=[q] if q else ())[0]
+    return tensor
 
 
 def check_size(shape: Sequence[int]) -> None:

@@ -3,6 +3,7 @@ Quantized tensors are integers that carry their quantization; `real` gives their
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpec, option
-from linnet.graph import Function, Quantization, Tensor, dtype_of, emit, numpy_dtype
+from linnet.graph import Function, Quantization, Tensor, emit, numpy_dtype
 from linnet.mapping import REGISTER, Expr, pointwise
 
 if TYPE_CHECKING:
@@ -87,6 +88,20 @@ class Operation:
             raise Unsupported(f"it would make {count} elements while converting", "check the model")
         return count
 
+    def within(self, function: Function) -> Operation:
+        """The same operator, emitting into another function: the body of a loop."""
+        other = copy.copy(self)
+        other.function = function
+        return other
+
+    def keep(self, index: int, value: Tensor) -> None:
+        """Writes the state that operand `index` reads: a variable tensor, which the next run begins with."""
+        place = self.spec.inputs[index]
+        spec = self.scope.subgraph.tensors[place]
+        if spec.is_variable:
+            self.importer.assign_variable(self.scope, self.importer.state_name(self.scope, spec), value)
+            self.scope.values[place] = value
+
     def unsupported(self, reason: str, hint: str = "") -> Unsupported:
         return Unsupported(reason, hint)
 
@@ -137,17 +152,9 @@ class Operation:
 
     def lookup(self, x: Tensor, table: npt.NDArray[Any], least: int) -> Tensor:
         """table[x - least] for an integer tensor; the result has the table's element type."""
-        values = self.function.constant(table)
-        out = dtype_of(table.dtype)
-        kind = REGISTER[out]
-        # `table` reads input 1 without broadcasting it, so the node is made by hand
-        from linnet.mapping import Instruction, Program, Store
+        from linnet.mapping import look_up
 
-        program = Program()
-        loaded = Expr(program, program.add(Instruction("load", REGISTER[x.dtype], operand=0)))
-        result = (loaded - least).table(1, kind)
-        program.stores = [Store(result.register, False)]
-        return self.emit("map", [x, values], **program.attributes([out]))
+        return look_up(x, self.function.constant(table), lambda v: v - least)
 
     # -- quantization
 

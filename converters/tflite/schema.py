@@ -54,17 +54,23 @@ ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
 
 # Fields of the builtin options that rules ask for: (field id, kind). A default that is not 0 stands third.
 _CONV = {"padding": (0, "i8"), "stride_w": (1, "i32"), "stride_h": (2, "i32")}
+_LSTM = {"activation": (0, "i8"), "cell_clip": (1, "f32"), "projection_clip": (2, "f32")}
 OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "CONV_2D": {**_CONV, "activation": (3, "i8"), "dilation_w": (4, "i32", 1), "dilation_h": (5, "i32", 1)},
     "DEPTHWISE_CONV_2D": {
         **_CONV, "multiplier": (3, "i32"), "activation": (4, "i8"), "dilation_w": (5, "i32", 1), "dilation_h": (6, "i32", 1),
     },
     "TRANSPOSE_CONV": {**_CONV, "activation": (3, "i8")},
-    "CONV_3D": {
-        "padding": (0, "i8"), "stride_d": (1, "i32"), "stride_w": (2, "i32"), "stride_h": (3, "i32"),
-        "activation": (4, "i8"), "dilation_d": (5, "i32", 1), "dilation_w": (6, "i32", 1), "dilation_h": (7, "i32", 1),
+    **{
+        op: {
+            "padding": (0, "i8"), "stride_d": (1, "i32"), "stride_w": (2, "i32"), "stride_h": (3, "i32"),
+            "activation": (4, "i8"), "dilation_d": (5, "i32", 1), "dilation_w": (6, "i32", 1), "dilation_h": (7, "i32", 1),
+        }
+        for op in ("CONV_3D", "CONV_3D_TRANSPOSE")
     },
-    "FULLY_CONNECTED": {"activation": (0, "i8"), "weights_format": (1, "i8"), "keep_dims": (2, "bool")},
+    "FULLY_CONNECTED": {
+        "activation": (0, "i8"), "weights_format": (1, "i8"), "keep_dims": (2, "bool"), "asymmetric": (3, "bool"),
+    },
     "SOFTMAX": {"beta": (0, "f32")}, "CONCATENATION": {"axis": (0, "i32"), "activation": (1, "i8")},
     "L2_NORMALIZATION": {"activation": (0, "i8")}, "RESHAPE": {"shape": (0, "ints")},
     "LOCAL_RESPONSE_NORMALIZATION": {"radius": (0, "i32"), "bias": (1, "f32"), "alpha": (2, "f32"), "beta": (3, "f32")},
@@ -77,10 +83,28 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     },
     "CUMSUM": {"exclusive": (0, "bool"), "reverse": (1, "bool")}, "LEAKY_RELU": {"alpha": (0, "f32")},
     "MIRROR_PAD": {"mode": (0, "i8")}, "ONE_HOT": {"axis": (0, "i32")}, "PACK": {"count": (0, "i32"), "axis": (1, "i32")},
-    "UNPACK": {"count": (0, "i32"), "axis": (1, "i32")}, "BATCH_MATMUL": {"adjoint_x": (0, "bool"), "adjoint_y": (1, "bool")},
+    "UNPACK": {"count": (0, "i32"), "axis": (1, "i32")},
+    "BATCH_MATMUL": {"adjoint_x": (0, "bool"), "adjoint_y": (1, "bool"), "asymmetric": (2, "bool")},
     "GELU": {"approximate": (0, "bool")}, "SHAPE": {"output_type": (0, "i8")},
     "ARG_MAX": {"output_type": (0, "i8")}, "ARG_MIN": {"output_type": (0, "i8")},
     "IF": {"then_subgraph": (0, "i32"), "else_subgraph": (1, "i32")},
+    "WHILE": {"cond_subgraph": (0, "i32"), "body_subgraph": (1, "i32")}, "CALL": {"subgraph": (0, "i32")},
+    "LSTM": {**_LSTM, "kernel": (3, "i8"), "asymmetric": (4, "bool")},
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": {
+        **_LSTM, "time_major": (3, "bool"), "asymmetric": (4, "bool"), "diagonal": (5, "bool"),
+    },
+    "BIDIRECTIONAL_SEQUENCE_LSTM": {
+        **_LSTM, "merge": (3, "bool"), "time_major": (4, "bool", True), "asymmetric": (5, "bool"),
+    },
+    "RNN": {"activation": (0, "i8"), "asymmetric": (1, "bool")},
+    "UNIDIRECTIONAL_SEQUENCE_RNN": {"time_major": (0, "bool"), "activation": (1, "i8"), "asymmetric": (2, "bool")},
+    "BIDIRECTIONAL_SEQUENCE_RNN": {
+        "time_major": (0, "bool"), "activation": (1, "i8"), "merge": (2, "bool"), "asymmetric": (3, "bool"),
+    },
+    "SVDF": {"rank": (0, "i32"), "activation": (1, "i8"), "asymmetric": (2, "bool")},
+    "REVERSE_SEQUENCE": {"sequence_axis": (0, "i32"), "batch_axis": (1, "i32")}, "BUCKETIZE": {"boundaries": (0, "floats")},
+    "EMBEDDING_LOOKUP_SPARSE": {"combiner": (0, "i8")},
+    "UNIQUE": {"index_type": (0, "i8", 2)},
     "CALL_ONCE": {"subgraph": (0, "i32")}, "VAR_HANDLE": {"container": (0, "string"), "shared_name": (1, "string")},
     "FAKE_QUANT": {"min": (0, "f32"), "max": (1, "f32"), "bits": (2, "i32"), "narrow": (3, "bool")},
     **{op: {"activation": (0, "i8")} for op in ("ADD", "SUB", "MUL", "DIV")},
@@ -184,12 +208,15 @@ class TensorSpec:
 
 @dataclasses.dataclass
 class OperatorSpec:
-    """An operator: op name, tensor indices (-1: left out), and its options table."""
+    """An operator: op name, tensor indices (-1: left out), its options table, and what a custom op has instead of one.
+    intermediates: tensors that only lend their quantization, of recurrent integer ops."""
 
     op: str
     inputs: list[int]
     outputs: list[int]
     options: Reader | None
+    custom: bytes = b""
+    intermediates: list[int] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass
@@ -259,7 +286,11 @@ class Model:
             if code >= len(self.ops):
                 raise ValueError(f"op code index {code} of {len(self.ops)}")
             inputs, outputs = indices(entry.ints(1), -1), indices(entry.ints(2))
-            operators.append(OperatorSpec(self.ops[code], inputs, outputs, entry.child(4)))
+            custom = entry.array(5, np.uint8)
+            operators.append(OperatorSpec(
+                self.ops[code], inputs, outputs, entry.child(4), b"" if custom is None else custom.tobytes(),
+                indices(entry.ints(8), -1),
+            ))  # fmt: skip
         return SubgraphSpec(table.string(4), tensors, indices(table.ints(1)), indices(table.ints(2)), operators)
 
     def _tensor(self, table: Reader, index: int) -> TensorSpec:
@@ -359,6 +390,8 @@ def option(operator: OperatorSpec, name: str) -> Any:
     entry = OPTIONS[operator.op][name]
     field, kind = entry[0], entry[1]
     table = operator.options
+    if kind == "floats":
+        return None if table is None else table.array(field, np.float32)
     if kind in ("ints", "string"):
         get: Callable[[int], Any] | None = None if table is None else table.ints if kind == "ints" else table.string
         return get(field) if get else None

@@ -24,6 +24,7 @@ from linnet.quantization_table import Row, Table
 INTEGER_OPS = {"conv", "conv_transpose", "matmul"}
 SMALL = 4096  # elements: what is smaller gains nothing from being stored as integers
 FLOATS_KEPT = {"quantize", "dequantize", "range", "shape", "nonzero", "assign", "if", "while", "call", "recurrent"}
+_EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not the network's own
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
 _LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
 
@@ -155,6 +156,8 @@ class _Quantizer:
         names = [node.name, *(t.name for t in node.outputs)]
         wanted = self.overrides.dtype(*names, default=self.dtype)
         if node.op in FLOATS_KEPT or any(t in self.fixed for t in node.outputs):
+            return "f32"
+        if any(part.startswith(_EXACT) for part in node.source.split("+")):
             return "f32"
         x = node.inputs[0] if node.inputs else None
         if node.op in INTEGER_OPS and x is not None and x.dtype in ("i8", "u8", "i16"):

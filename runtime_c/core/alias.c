@@ -61,7 +61,8 @@ static bool view_of(const ln_work *w, const ln_work_node *node, int o, ln_tensor
     *view = *y;
     *offset = 0;
     switch (a->kind) {
-    case LN_COPY_KIND_IDENTITY: memcpy(view->strides, x->strides, sizeof view->strides); return true;
+    case LN_COPY_KIND_IDENTITY:
+    case LN_COPY_KIND_BITCAST: memcpy(view->strides, x->strides, sizeof view->strides); return true;
     case LN_COPY_KIND_RESHAPE:
     case LN_COPY_KIND_SQUEEZE:
     case LN_COPY_KIND_UNSQUEEZE: return ln_is_dense(x) && ln_is_dense(y);

@@ -15,7 +15,7 @@ static linnet_status bad(linnet_error *error, const ln_op *op, const ln_attribut
 
 static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_fb_table *table, int32_t function,
                               int32_t n_functions, void *field, linnet_error *error) {
-    int64_t value = a->default_integer;
+    int64_t value = a->fallback.integer;
     switch (a->type) {
     case LN_ATTRIBUTE_INT: value = ln_fb_signed(table, a->slot, 8, value); break;
     case LN_ATTRIBUTE_BOOL:
@@ -36,7 +36,7 @@ static linnet_status read_one(const ln_op *op, const ln_attribute *a, const ln_f
             return bad(error, op, a, value, "a later function of the file, below %lld", n_functions);
         break;
     case LN_ATTRIBUTE_FLOAT: {
-        double real = ln_fb_double(table, a->slot, a->default_float);
+        double real = ln_fb_double(table, a->slot, a->fallback.real);
         memcpy(field, &real, sizeof real);
         return LINNET_OK;
     }
@@ -76,7 +76,7 @@ linnet_status ln_read_attributes(ln_pool *pool, const ln_op *op, const ln_fb_tab
     attributes = ln_pool_alloc(pool, op->attributes_size);
     if (!attributes) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the attributes of a node");
     for (int i = 0; i < op->n_attributes; i++) {
-        const ln_attribute *a = &op->attributes[i];
+        const ln_attribute *a = ln_op_attribute(op, i);
         linnet_status status = read_one(op, a, &table, function, n_functions, attributes + a->offset, error);
         if (status) return status;
     }
@@ -86,7 +86,7 @@ linnet_status ln_read_attributes(ln_pool *pool, const ln_op *op, const ln_fb_tab
 
 const ln_op *ln_read_op(const ln_fb_table *node, linnet_error *error) {
     int64_t id = ln_fb_unsigned(node, LN_NODE_OP, 2, 0);
-    if (id > 0 && id < LN_OP_LIMIT && ln_ops[id].name) return &ln_ops[id];
+    if (id > 0 && id < LN_OP_LIMIT && ln_ops[id].name[0]) return &ln_ops[id];
     ln_fail(error, LINNET_UNSUPPORTED, "this build does not know op number %d", (int)id);
     ln_expected(error, "an op of docs/ops.md, below %d", LN_OP_LIMIT);
     ln_hint(error, "use a newer linnet (this is %s)", linnet_version());

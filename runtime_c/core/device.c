@@ -32,7 +32,7 @@ linnet_status linnet_step_output(const linnet_step *step, int i, linnet_tensor_i
 static const ln_attribute *find_attribute(const linnet_step *step, const char *name) {
     const ln_op *op = step->call->op;
     for (int i = 0; name != NULL && i < op->n_attributes; ++i)
-        if (strcmp(ln_names + op->attributes[i].name, name) == 0) return &op->attributes[i];
+        if (strcmp(ln_names + ln_op_attribute(op, i)->name, name) == 0) return ln_op_attribute(op, i);
     return NULL;
 }
 

@@ -48,8 +48,11 @@ typedef struct ln_signature {
 struct linnet_model {
     ln_memory memory; /* allocator, and the bytes taken through it */
     ln_references references;
-    ln_pool pool;     /* everything below */
-    const void *file; /* mapped, the caller's, or own copy */
+    ln_lock lock;                       /* of the next two */
+    ln_memory packed;                   /* the same for packed weights, which plans share */
+    struct ln_program *packed_programs; /* those that hold some */
+    ln_pool pool;                       /* everything below */
+    const void *file;                   /* mapped, the caller's, or own copy */
     size_t file_size;
     int file_kind; /* ln_file_kind */
     int32_t n_functions, n_signatures, n_variables, n_metadata;
@@ -61,6 +64,8 @@ struct linnet_model {
 
 enum ln_file_kind { LN_FILE_MAPPED, LN_FILE_BORROWED, LN_FILE_COPIED };
 
+/* One without a graph, referenced once. OUT_OF_MEMORY. */
+linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out, linnet_error *error);
 linnet_model *ln_model_retain(linnet_model *model);
 
 #endif

@@ -49,8 +49,9 @@ typedef struct ln_call {
     int isa;                     /* the plan's limit; a kernel may consult it for its helpers */
     int threads;                 /* most threads that will run it */
     /* Set by configure: */
-    void *state;           /* plan-time data of the kernel, from ln_call_state */
-    size_t packed_bytes;   /* constants rearranged; filled by pack, shared by sessions of the plan */
+    void *state;         /* plan-time data of the kernel, from ln_call_state */
+    size_t packed_bytes; /* constants rearranged; filled by pack, shared by all plans of the model that pack the same */
+    uintptr_t packing;   /* what pack's result depends on besides types, attributes, constants and packed_bytes */
     size_t scratch_bytes;  /* shared by all threads during the step */
     size_t scratch_thread; /* per thread */
     int phases;            /* 1 (default) or 2: all threads end phase 0 before any begins phase 1 */
@@ -93,7 +94,7 @@ enum ln_kernel_flag {
  * packed_bytes from call->inputs[i].data. `run` does items [begin, end) of the phase; items must be independent, and a
  * result may never depend on how the range is cut. No kernel reads or writes outside its buffers, not by one byte. */
 typedef struct ln_kernel {
-    const char *name; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
+    char name[44]; /* "<op>_<dtypes>_<method>_<tile>__<isa>", e.g. "conv_f32_igemm_6x16__avx2" */
     uint16_t op;
     uint8_t isa;
     uint8_t flags;

@@ -85,29 +85,10 @@ static int threads_for(const ln_call *call, int phase) {
     return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
 }
 
-static bool same_tensors(const ln_tensor *a, const ln_tensor *b, int n) {
-    for (int i = 0; i < n; ++i) {
-        if (a[i].dtype != b[i].dtype || a[i].rank != b[i].rank || a[i].data != b[i].data || a[i].quant != b[i].quant)
-            return false;
-        const size_t bytes = a[i].rank > 0 ? (size_t)a[i].rank * sizeof *a[i].dims : 0;
-        if (memcmp(a[i].dims, b[i].dims, bytes) != 0 || memcmp(a[i].strides, b[i].strides, bytes) != 0) return false;
-    }
-    return true;
-}
-
-/* An earlier step of the same node, of another iteration of its loop, that packs the same; NULL: none. */
+/* An earlier step that packs the same, of another iteration of its loop perhaps; NULL: none. */
 static const ln_step *packs_same(const ln_program *program, const ln_step *step) {
-    const ln_call *call = &step->call;
-    for (int32_t i = program->n_steps - 1; i >= 0; --i) {
-        const ln_step *other = &program->steps[i];
-        const ln_call *c = &other->call;
-        if (other->kernel == step->kernel && other->kind == LN_STEP_KERNEL && c->attributes == call->attributes &&
-            c->packed_bytes == call->packed_bytes && c->n_inputs == call->n_inputs && c->n_extra == call->n_extra &&
-            (c->epilogue == NULL) == (call->epilogue == NULL) &&
-            same_tensors(c->inputs, call->inputs, c->n_inputs + c->n_extra) &&
-            same_tensors(c->outputs, call->outputs, c->n_outputs))
-            return other;
-    }
+    for (int32_t i = program->n_steps - 1; i >= 0; --i)
+        if (program->steps[i].packed >= 0 && ln_packs_same(&program->steps[i], step)) return &program->steps[i];
     return NULL;
 }
 
@@ -129,9 +110,11 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         step->threads[phase] = threads_for(call, phase);
         if (step->threads[phase] > 1) program->parallel = true;
     }
-    const ln_step *like = call->packed_bytes > 0 ? packs_same(program, step) : NULL;
-    step->packed_offset = like != NULL ? like->packed_offset : program->packed_bytes;
-    if (like == NULL) program->packed_bytes += ln_round_up(call->packed_bytes, LN_ALIGNMENT);
+    if (call->packed_bytes > 0) {
+        const ln_step *like = packs_same(program, step);
+        step->packed = like != NULL ? like->packed : program->n_packed++;
+        if (like == NULL) program->packed_bytes += ln_packed_size(call);
+    }
     if (call->scratch_bytes > program->scratch_shared)
         program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
     if (call->scratch_thread > program->scratch_thread)
@@ -156,7 +139,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     step->name = display_name(w, node);
     step->index = node->index;
     step->fused = node->map != NULL ? display_name(w, node->map) : "";
-    step->dims_slot = -1;
+    step->dims_slot = step->packed = -1;
     step->threads[0] = step->threads[1] = 1;
     for (int i = 0; i < n_in + node->n_outputs; ++i) {
         const int32_t value = i < n_in ? node->inputs[i] : node->outputs[i - n_in];
@@ -217,5 +200,6 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
         if (status != LINNET_OK) return status;
         ++program->n_steps;
     }
-    return LINNET_OK;
+    program->packed = ln_pool_array(&program->pool, program->n_packed, sizeof *program->packed);
+    return program->packed != NULL ? LINNET_OK : ln_work_no_memory(w);
 }

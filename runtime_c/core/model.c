@@ -104,6 +104,7 @@ static void release(linnet_model *model) {
         ln_file_unmap(model->file, model->file_size);
     else if (model->file_kind == LN_FILE_COPIED)
         ln_memory_free(&model->memory, (void *)(uintptr_t)model->file, model->file_size);
+    ln_lock_destroy(&model->lock);
     memory = model->memory;
     ln_memory_free(&memory, model, sizeof *model);
 }
@@ -124,14 +125,19 @@ static linnet_status check_config(const linnet_model_config *config, const linne
     return LINNET_OK;
 }
 
-static linnet_status new_model(const linnet_allocator *allocator, linnet_model **out, linnet_error *error) {
+linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out, linnet_error *error) {
     ln_memory memory;
     linnet_model *model;
     ln_memory_init(&memory, allocator);
     model = ln_memory_alloc(&memory, sizeof *model);
     if (!model) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a model");
     memset(model, 0, sizeof *model);
-    model->memory = memory;
+    if (!ln_lock_init(&model->lock)) {
+        ln_memory_free(&memory, model, sizeof *model);
+        return ln_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no lock for a model");
+    }
+    model->memory = model->packed = memory;
+    model->packed.bytes = 0;
     atomic_init(&model->references.count, 1);
     ln_pool_init(&model->pool, &model->memory);
     model->file_kind = LN_FILE_BORROWED;
@@ -164,7 +170,7 @@ linnet_status linnet_model_open(const char *path, const linnet_model_config *con
     if (!out) return ln_null_argument(error, "linnet_model_open", "out");
     *out = NULL;
     if (!path) return ln_null_argument(error, "linnet_model_open", "path");
-    if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
+    if ((status = check_config(config, &allocator, error)) || (status = ln_model_new(allocator, &model, error)))
         return status;
     status = ln_file_map(path, &model->file, &model->file_size, error);
     if (status) {
@@ -183,7 +189,7 @@ linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, 
     if (!out) return ln_null_argument(error, "linnet_model_open_memory", "out");
     *out = NULL;
     if (!data && size) return ln_null_argument(error, "linnet_model_open_memory", "data");
-    if ((status = check_config(config, &allocator, error)) || (status = new_model(allocator, &model, error)))
+    if ((status = check_config(config, &allocator, error)) || (status = ln_model_new(allocator, &model, error)))
         return status;
     model->file = data;
     model->file_size = size;
@@ -281,6 +287,14 @@ const char *linnet_model_metadata(const linnet_model *model, const char *key) {
     for (int32_t i = 0; model && key && i < model->n_metadata; i++)
         if (!strcmp(model->metadata[2 * i], key)) return model->metadata[2 * i + 1];
     return NULL;
+}
+
+size_t linnet_model_bytes(linnet_model *model) {
+    if (!model) return 0;
+    ln_lock_shared(&model->lock);
+    const size_t bytes = model->memory.bytes + model->packed.bytes;
+    ln_unlock(&model->lock);
+    return bytes;
 }
 
 size_t linnet_model_mapped_bytes(const linnet_model *model) {

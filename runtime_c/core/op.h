@@ -21,12 +21,14 @@ enum ln_attribute_type {
  * are int64_t in the struct, floats are double, lists are ln_ints or ln_floats. */
 typedef struct ln_attribute {
     uint16_t name; /* in ln_names */
+    uint16_t offset;
     uint8_t type;
     uint8_t slot;
     uint8_t limit; /* enums: number of values */
-    uint16_t offset;
-    int64_t default_integer;
-    double default_float;
+    union {
+        int64_t integer;
+        double real; /* LN_ATTRIBUTE_FLOAT */
+    } fallback;      /* the default */
 } ln_attribute;
 
 enum ln_op_flag { LN_OP_IN_PLACE = 1, LN_OP_EPILOGUE = 2, LN_OP_DATA_DEPENDENT = 4 };
@@ -34,8 +36,10 @@ enum ln_op_layout { LN_PREFER_ANY, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST };
 
 struct ln_op;
 
-/* Names of attributes and opcodes one after the other, each with its NUL: an offset takes 2 bytes in the library, a
- * pointer 32 with its relocation. */
+/* The attributes of all ops, and the names of attributes and opcodes one after the other, each with its NUL: an offset
+ * takes 2 bytes in the library, a pointer 32 with its relocation. For the same reason ops and kernels hold their names.
+ */
+extern const ln_attribute ln_attributes[];
 extern const char ln_names[];
 
 /* Shape rule. Reads inputs (dims may be -1, rank may be -1, `data` is the value when known; an absent optional input
@@ -56,18 +60,22 @@ typedef struct ln_infer {
 typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 
 typedef struct ln_op {
-    const char *name;
+    char name[16]; /* "": no such op */
     uint16_t id;
     int8_t min_inputs, max_inputs; /* max -1: any number */
     int8_t min_outputs, max_outputs;
     uint8_t flags;
     uint8_t layout;  /* ln_op_layout of the first input and output */
     uint32_t dtypes; /* bit per linnet_dtype that it is defined for */
-    const ln_attribute *attributes;
     uint8_t n_attributes;
+    uint16_t first_attribute; /* in ln_attributes */
     uint16_t attributes_size;
     ln_infer_function infer;
 } ln_op;
+
+static inline const ln_attribute *ln_op_attribute(const ln_op *op, int i) {
+    return &ln_attributes[op->first_attribute + i];
+}
 
 typedef struct ln_map_opcode_row {
     uint16_t name; /* in ln_names; 0: no such opcode */

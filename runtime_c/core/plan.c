@@ -23,7 +23,6 @@ linnet_plan *ln_plan_retain(linnet_plan *plan) {
 static void destroy(linnet_plan *plan) {
     ln_memory memory = plan->memory;
     linnet_model *model = plan->model;
-    ln_lock_destroy(&plan->lock);
     ln_program_free(&plan->program);
     ln_pool_free(&plan->pool);
     memory.allocator.free(memory.allocator.context, plan, ln_round_up(sizeof *plan, LN_ALIGNMENT));
@@ -62,6 +61,8 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
         wrong = "struct_size";
     else if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
         wrong = "shapes";
+    else if (c->bound_count < 0 || (c->bound_count > 0 && c->bounds == NULL))
+        wrong = "bounds";
     else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
         wrong = "fetches";
     else if (c->threads < 0 || c->threads > 1024)
@@ -148,7 +149,7 @@ static void count_bytes(linnet_plan *plan, size_t folded) {
     info->struct_size = sizeof *info;
     info->activations = p->arena;
     info->scratch = ln_program_scratch(p, plan->threads);
-    info->packed_weights = ln_round_up(p->packed_bytes, LN_ALIGNMENT);
+    info->packed_weights = p->packed_bytes;
     info->constants = folded;
     info->io = p->io;
     info->variables = ln_store_bytes_for(plan->model);
@@ -204,10 +205,6 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     memset(plan, 0, sizeof *plan);
     plan->memory = memory;
     ln_pool_init(&plan->pool, &plan->memory);
-    if (!ln_lock_init(&plan->lock)) {
-        ln_memory_free(&memory, plan, sizeof *plan);
-        return ln_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no lock for a plan");
-    }
     atomic_init(&plan->references.count, 1);
     plan->model = ln_model_retain(model);
     status = resolve(plan, config, error);

@@ -1,5 +1,5 @@
 /* plan.h - the plan object: a program for the first segment, and what planning later segments needs.
- * Immutable once made, but for packed weights, which the first session fills under `lock`. */
+ * Immutable once made, but for packed weights, which the first session fills. */
 #ifndef LN_PLAN_H
 #define LN_PLAN_H
 
@@ -14,7 +14,6 @@ typedef struct ln_plan_output {
 struct linnet_plan {
     ln_references references;
     ln_memory memory;
-    ln_lock lock;
     ln_pool pool;
     linnet_model *model;
     const ln_signature *signature;

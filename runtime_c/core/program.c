@@ -11,7 +11,7 @@ enum { NEVER = INT32_MAX };
 void ln_program_free(ln_program *program) {
     if (program->memory == NULL) return;
     if (program->rest != NULL) ln_work_free(program->rest);
-    ln_memory_free(program->memory, program->packed, program->packed_bytes);
+    ln_program_unpack(program);
     for (int32_t i = 0; i < program->n_blobs; ++i)
         ln_memory_free(program->memory, program->blobs[i].data, program->blobs[i].size);
     ln_pool_free(&program->pool);
@@ -20,25 +20,6 @@ void ln_program_free(ln_program *program) {
 
 uint64_t ln_program_scratch(const ln_program *program, int threads) {
     return program->scratch_shared + program->scratch_thread * (uint64_t)threads;
-}
-
-linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
-    if (program->packed != NULL || program->packed_bytes == 0) return LINNET_OK;
-    program->packed = ln_memory_alloc(program->memory, program->packed_bytes);
-    if (program->packed == NULL) {
-        ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for packed weights");
-        ln_expected(error, "%llu bytes", (unsigned long long)program->packed_bytes);
-        return LINNET_OUT_OF_MEMORY;
-    }
-    uint64_t filled = 0; /* steps that share what an earlier one packed have a lower offset */
-    for (int32_t i = 0; i < program->n_steps; ++i) {
-        const ln_step *step = &program->steps[i];
-        if (step->kind != LN_STEP_KERNEL || step->kernel->pack == NULL || step->call.packed_bytes == 0) continue;
-        if (step->packed_offset < filled) continue;
-        step->kernel->pack(&step->call, (char *)program->packed + step->packed_offset);
-        filled = step->packed_offset + step->call.packed_bytes;
-    }
-    return LINNET_OK;
 }
 
 /* Offsets of all buffers: the arena of each device by the planner, the rest one after the other. */
@@ -207,7 +188,8 @@ static linnet_status keep_rest(ln_work *w, ln_program *program) {
     if (w->waiting == 0) return LINNET_OK;
     program->rest = ln_pool_alloc(&program->pool, sizeof *program->rest);
     if (program->rest == NULL) return ln_work_no_memory(w);
-    const linnet_status status = ln_work_snapshot(w, program->rest, program->memory);
+    const linnet_status status = ln_work_snapshot(w, program->rest, program->memory, w->error);
+    program->rest->error = NULL;
     for (int32_t i = 0; status == LINNET_OK && i < w->n_fetches; ++i) {
         const ln_work_value *v = w->fetches[i] >= 0 ? ln_value_at(w, w->fetches[i]) : NULL;
         if (v != NULL && (v->known || v->bounded)) program->rest->fetches[i] = -1;
@@ -218,6 +200,7 @@ static linnet_status keep_rest(ln_work *w, ln_program *program) {
 linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *program) {
     memset(program, 0, sizeof *program);
     program->memory = memory;
+    program->model = w->model;
     program->n_devices = w->n_devices;
     ln_pool_init(&program->pool, memory);
     program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);

@@ -1,5 +1,5 @@
 /* program.h - a planned segment: steps with kernels chosen, operands placed, every byte known. What a session runs.
- * Immutable after ln_program_build, except `packed`, which the first session fills under the plan's lock. */
+ * Immutable after ln_program_build, except `packed`, which the first session fills under the model's lock. */
 #ifndef LN_PROGRAM_H
 #define LN_PROGRAM_H
 
@@ -32,7 +32,7 @@ typedef struct ln_step {
     ln_call call;             /* device and transfer steps too: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
-    uint64_t packed_offset;
+    int32_t packed;     /* of constants that the kernel rearranges: index in the program's list, else -1 */
     int32_t threads[2]; /* per phase */
     int32_t dims_slot;  /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
     int32_t index;      /* of the node in its function */
@@ -65,10 +65,13 @@ typedef struct ln_device_memory {
     int32_t n_residents;
 } ln_device_memory;
 
+typedef struct ln_packed ln_packed; /* packed.c */
+
 typedef struct ln_program {
     ln_memory *memory;
+    linnet_model *model;
     ln_pool pool;
-    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs;
+    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed;
     ln_step *steps;
     ln_port *inputs, *outputs, *exports, *commits;
     ln_blob *blobs;
@@ -76,7 +79,9 @@ typedef struct ln_program {
     int32_t n_devices;
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
     uint64_t lower_bound, naive;
-    void *packed;
+    ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
+    uint64_t packed_own;     /* bytes of them that this program was the first to need */
+    struct ln_program *next; /* of those of the model that have theirs */
     bool reads_variables, writes_variables, parallel;
     ln_work *rest; /* what waits for data; NULL: nothing */
 } ln_program;
@@ -85,8 +90,15 @@ typedef struct ln_program {
  * `memory`. On an error the program is freed. */
 linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *out);
 void ln_program_free(ln_program *program);
+
+/* packed.c. Bytes that the call's rearranged constants take. */
+uint64_t ln_packed_size(const ln_call *call);
+/* Whether both steps rearrange the same constants in the same way. */
+bool ln_packs_same(const ln_step *a, const ln_step *b);
 /* Fills `packed`. OUT_OF_MEMORY. */
 linnet_status ln_program_pack(ln_program *program, linnet_error *error);
+const void *ln_program_packed(const ln_program *program, const ln_step *step); /* NULL: the step needs none */
+void ln_program_unpack(ln_program *program);
 /* Bytes of scratch behind the arena: shared, then one part per thread. */
 uint64_t ln_program_scratch(const ln_program *program, int threads);
 

@@ -109,7 +109,7 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
             pointers[n_in + o] = ln_instance_pointer(session, instance, &step->outputs[o]);
         bound->buffers.inputs = pointers;
         bound->buffers.outputs = (void *const *)(pointers + n_in);
-        bound->buffers.packed = at(p->packed, step->packed_offset);
+        bound->buffers.packed = ln_program_packed(p, step);
         bound->buffers.scratch = at(instance->arena, p->arena);
         bound->buffers.thread_scratch = at(instance->arena, p->arena + p->scratch_shared);
         bound->buffers.thread_stride = p->scratch_thread;
@@ -132,13 +132,6 @@ void ln_instance_publish(linnet_session *session, const ln_instance *instance) {
         if (port->dims_slot >= 0)
             memcpy(out->tensor.dims, instance->dims + (size_t)port->dims_slot * LN_MAX_RANK, sizeof out->tensor.dims);
     }
-}
-
-static linnet_status pack(linnet_plan *plan, linnet_error *error) {
-    ln_lock_exclusive(&plan->lock);
-    const linnet_status status = ln_program_pack(&plan->program, error);
-    ln_unlock(&plan->lock);
-    return status;
 }
 
 static linnet_status check_arena(const linnet_plan *plan, const linnet_session_config *config, linnet_error *error) {
@@ -188,7 +181,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     if (store != NULL && ln_store_model(store) != plan->model)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store belongs to another model than the plan");
     linnet_status status = check_arena(plan, config, error);
-    if (status == LINNET_OK) status = pack(plan, error);
+    if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
     if (status != LINNET_OK) return status;
 
     const bool parallel = plan_parallel(plan), own_threads = parallel && config->parallel_for == NULL;

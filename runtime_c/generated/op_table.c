@@ -24,6 +24,7 @@ const char ln_names[] =
     "allow_zero\0"
     "block\0"
     "depth_mode\0"
+    "dtype\0"
     "keep_dims\0"
     "noop_with_empty_axes\0"
     "select_last_index\0"
@@ -58,7 +59,6 @@ const char ln_names[] =
     "aspect\0"
     "sizes\0"
     "scales\0"
-    "dtype\0"
     "start\0"
     "end\0"
     "largest\0"
@@ -142,245 +142,177 @@ const char ln_names[] =
     "fixed_multiply_single\0"
     "table";
 
-static const ln_attribute map_attributes[] = {
-    {1, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_map_attributes, program), 0, 0.0},
-    {9, LN_ATTRIBUTE_FLOATS, 1, 0, offsetof(ln_map_attributes, floats), 0, 0.0},
-    {16, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_map_attributes, integers), 0, 0.0},
-    {25, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_map_attributes, dtypes), 0, 0.0},
-    {32, LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_map_attributes, shape), 0, 0.0},
-};
-
-static const ln_attribute copy_attributes[] = {
-    {38, LN_ATTRIBUTE_ENUM, 0, 13, offsetof(ln_copy_attributes, kind), 0, 0.0},
-    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_copy_attributes, axis), 0, 0.0},
-    {48, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_copy_attributes, axes), 0, 0.0},
-    {53, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_copy_attributes, perm), 0, 0.0},
-    {58, LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_copy_attributes, starts), 0, 0.0},
-    {65, LN_ATTRIBUTE_INTS, 5, 0, offsetof(ln_copy_attributes, ends), 0, 0.0},
-    {70, LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_copy_attributes, steps), 0, 0.0},
-    {76, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_copy_attributes, pads), 0, 0.0},
-    {81, LN_ATTRIBUTE_ENUM, 8, 4, offsetof(ln_copy_attributes, pad_mode), 0, 0.0},
-    {90, LN_ATTRIBUTE_FLOAT, 9, 0, offsetof(ln_copy_attributes, value), 0, 0.0},
-    {32, LN_ATTRIBUTE_INTS, 10, 0, offsetof(ln_copy_attributes, shape), 0, 0.0},
-    {96, LN_ATTRIBUTE_BOOL, 11, 0, offsetof(ln_copy_attributes, allow_zero), 0, 0.0},
-    {107, LN_ATTRIBUTE_INT, 12, 0, offsetof(ln_copy_attributes, block), 0, 0.0},
-    {113, LN_ATTRIBUTE_ENUM, 13, 2, offsetof(ln_copy_attributes, depth_mode), 0, 0.0},
-};
-
-static const ln_attribute reduce_attributes[] = {
-    {38, LN_ATTRIBUTE_ENUM, 0, 12, offsetof(ln_reduce_attributes, kind), 0, 0.0},
-    {48, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_reduce_attributes, axes), 0, 0.0},
-    {124, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_reduce_attributes, keep_dims), 1, 0.0},
-    {134, LN_ATTRIBUTE_BOOL, 3, 0, offsetof(ln_reduce_attributes, noop_with_empty_axes), 0, 0.0},
-    {155, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_reduce_attributes, select_last_index), 0, 0.0},
-};
-
-static const ln_attribute matmul_attributes[] = {
-    {173, LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_matmul_attributes, transpose_a), 0, 0.0},
-    {185, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_matmul_attributes, transpose_b), 0, 0.0},
-    {197, LN_ATTRIBUTE_ENUM, 2, 3, offsetof(ln_matmul_attributes, requant), 0, 0.0},
-    {205, LN_ATTRIBUTE_DTYPE, 3, 0, offsetof(ln_matmul_attributes, output_dtype), 0, 0.0},
-};
-
-static const ln_attribute conv_attributes[] = {
-    {218, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_attributes, strides), 0, 0.0},
-    {226, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_attributes, dilations), 0, 0.0},
-    {76, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_attributes, pads), 0, 0.0},
-    {236, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_attributes, group), 1, 0.0},
-    {242, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_attributes, auto_pad), 0, 0.0},
-    {251, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_attributes, channel_axis), 1, 0.0},
-    {197, LN_ATTRIBUTE_ENUM, 6, 3, offsetof(ln_conv_attributes, requant), 0, 0.0},
-    {205, LN_ATTRIBUTE_DTYPE, 7, 0, offsetof(ln_conv_attributes, output_dtype), 0, 0.0},
-};
-
-static const ln_attribute conv_transpose_attributes[] = {
-    {218, LN_ATTRIBUTE_INTS, 0, 0, offsetof(ln_conv_transpose_attributes, strides), 0, 0.0},
-    {226, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_conv_transpose_attributes, dilations), 0, 0.0},
-    {76, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_conv_transpose_attributes, pads), 0, 0.0},
-    {236, LN_ATTRIBUTE_INT, 3, 0, offsetof(ln_conv_transpose_attributes, group), 1, 0.0},
-    {242, LN_ATTRIBUTE_ENUM, 4, 4, offsetof(ln_conv_transpose_attributes, auto_pad), 0, 0.0},
-    {251, LN_ATTRIBUTE_INT, 5, 0, offsetof(ln_conv_transpose_attributes, channel_axis), 1, 0.0},
-    {264, LN_ATTRIBUTE_INTS, 6, 0, offsetof(ln_conv_transpose_attributes, output_padding), 0, 0.0},
-    {279, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_conv_transpose_attributes, output_shape), 0, 0.0},
-    {197, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_conv_transpose_attributes, requant), 0, 0.0},
-    {205, LN_ATTRIBUTE_DTYPE, 9, 0, offsetof(ln_conv_transpose_attributes, output_dtype), 0, 0.0},
-};
-
-static const ln_attribute pool_attributes[] = {
-    {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_pool_attributes, kind), 0, 0.0},
-    {292, LN_ATTRIBUTE_INTS, 1, 0, offsetof(ln_pool_attributes, kernel), 0, 0.0},
-    {218, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_pool_attributes, strides), 0, 0.0},
-    {226, LN_ATTRIBUTE_INTS, 3, 0, offsetof(ln_pool_attributes, dilations), 0, 0.0},
-    {76, LN_ATTRIBUTE_INTS, 4, 0, offsetof(ln_pool_attributes, pads), 0, 0.0},
-    {242, LN_ATTRIBUTE_ENUM, 5, 4, offsetof(ln_pool_attributes, auto_pad), 0, 0.0},
-    {299, LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_pool_attributes, ceil_mode), 0, 0.0},
-    {309, LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_pool_attributes, count_include_pad), 0, 0.0},
-    {251, LN_ATTRIBUTE_INT, 8, 0, offsetof(ln_pool_attributes, channel_axis), 1, 0.0},
-    {327, LN_ATTRIBUTE_INT, 9, 0, offsetof(ln_pool_attributes, p), 2, 0.0},
-    {329, LN_ATTRIBUTE_INT, 10, 0, offsetof(ln_pool_attributes, storage_order), 0, 0.0},
-};
-
-static const ln_attribute softmax_attributes[] = {
-    {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_softmax_attributes, axis), -1, 0.0},
-    {343, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_softmax_attributes, log), 0, 0.0},
-};
-
-static const ln_attribute layer_norm_attributes[] = {
-    {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_layer_norm_attributes, axis), -1, 0.0},
-    {347, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_layer_norm_attributes, epsilon), 0, 1e-05},
-    {355, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_layer_norm_attributes, rms), 0, 0.0},
-};
-
-static const ln_attribute batch_norm_attributes[] = {
-    {347, LN_ATTRIBUTE_FLOAT, 0, 0, offsetof(ln_batch_norm_attributes, epsilon), 0, 1e-05},
-    {251, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_batch_norm_attributes, channel_axis), 1, 0.0},
-};
-
-static const ln_attribute group_norm_attributes[] = {
-    {359, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_group_norm_attributes, groups), 0, 0.0},
-    {347, LN_ATTRIBUTE_FLOAT, 1, 0, offsetof(ln_group_norm_attributes, epsilon), 0, 1e-05},
-    {251, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_group_norm_attributes, channel_axis), 1, 0.0},
-};
-
-static const ln_attribute gather_attributes[] = {
-    {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_gather_attributes, kind), 0, 0.0},
-    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_gather_attributes, axis), 0, 0.0},
-    {366, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_gather_attributes, batch_dims), 0, 0.0},
-};
-
-static const ln_attribute resize_attributes[] = {
-    {377, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_resize_attributes, mode), 0, 0.0},
-    {382, LN_ATTRIBUTE_ENUM, 1, 6, offsetof(ln_resize_attributes, coordinates), 0, 0.0},
-    {394, LN_ATTRIBUTE_ENUM, 2, 4, offsetof(ln_resize_attributes, nearest), 0, 0.0},
-    {402, LN_ATTRIBUTE_FLOAT, 3, 0, offsetof(ln_resize_attributes, cubic_coefficient), 0, -0.75},
-    {420, LN_ATTRIBUTE_BOOL, 4, 0, offsetof(ln_resize_attributes, exclude_outside), 0, 0.0},
-    {436, LN_ATTRIBUTE_BOOL, 5, 0, offsetof(ln_resize_attributes, antialias), 0, 0.0},
-    {446, LN_ATTRIBUTE_FLOAT, 6, 0, offsetof(ln_resize_attributes, extrapolation_value), 0, 0.0},
-    {48, LN_ATTRIBUTE_INTS, 7, 0, offsetof(ln_resize_attributes, axes), 0, 0.0},
-    {466, LN_ATTRIBUTE_ENUM, 8, 3, offsetof(ln_resize_attributes, aspect), 0, 0.0},
-    {473, LN_ATTRIBUTE_INTS, 9, 0, offsetof(ln_resize_attributes, sizes), 0, 0.0},
-    {479, LN_ATTRIBUTE_FLOATS, 10, 0, offsetof(ln_resize_attributes, scales), 0, 0.0},
-};
-
-static const ln_attribute cast_attributes[] = {
-    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_cast_attributes, dtype), 0, 0.0},
-};
-
-static const ln_attribute quantize_attributes[] = {
-    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_quantize_attributes, dtype), 0, 0.0},
-    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_quantize_attributes, axis), 1, 0.0},
-    {107, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_quantize_attributes, block), 0, 0.0},
-};
-
-static const ln_attribute dequantize_attributes[] = {
-    {486, LN_ATTRIBUTE_DTYPE, 0, 0, offsetof(ln_dequantize_attributes, dtype), 0, 0.0},
-    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_dequantize_attributes, axis), 1, 0.0},
-    {107, LN_ATTRIBUTE_INT, 2, 0, offsetof(ln_dequantize_attributes, block), 0, 0.0},
-};
-
-static const ln_attribute shape_attributes[] = {
-    {492, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_shape_attributes, start), 0, 0.0},
-    {498, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_shape_attributes, end), INT64_MAX, 0.0},
-};
-
-static const ln_attribute top_k_attributes[] = {
-    {43, LN_ATTRIBUTE_INT, 0, 0, offsetof(ln_top_k_attributes, axis), -1, 0.0},
-    {502, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_top_k_attributes, largest), 1, 0.0},
-    {510, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_top_k_attributes, sorted), 1, 0.0},
-};
-
-static const ln_attribute scatter_attributes[] = {
-    {38, LN_ATTRIBUTE_ENUM, 0, 2, offsetof(ln_scatter_attributes, kind), 0, 0.0},
-    {43, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_scatter_attributes, axis), 0, 0.0},
-    {517, LN_ATTRIBUTE_ENUM, 2, 5, offsetof(ln_scatter_attributes, reduction), 0, 0.0},
-};
-
-static const ln_attribute cumsum_attributes[] = {
-    {527, LN_ATTRIBUTE_BOOL, 0, 0, offsetof(ln_cumsum_attributes, exclusive), 0, 0.0},
-    {537, LN_ATTRIBUTE_BOOL, 1, 0, offsetof(ln_cumsum_attributes, reverse), 0, 0.0},
-    {545, LN_ATTRIBUTE_BOOL, 2, 0, offsetof(ln_cumsum_attributes, product), 0, 0.0},
-};
-
-static const ln_attribute if_attributes[] = {
-    {553, LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_if_attributes, then_function), -1, 0.0},
-    {567, LN_ATTRIBUTE_FUNCTION, 1, 0, offsetof(ln_if_attributes, else_function), -1, 0.0},
-};
-
-static const ln_attribute while_attributes[] = {
-    {581, LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_while_attributes, body_function), -1, 0.0},
-    {595, LN_ATTRIBUTE_INT, 1, 0, offsetof(ln_while_attributes, carried), 0, 0.0},
-};
-
-static const ln_attribute call_attributes[] = {
-    {603, LN_ATTRIBUTE_FUNCTION, 0, 0, offsetof(ln_call_attributes, callee), -1, 0.0},
-};
-
-static const ln_attribute recurrent_attributes[] = {
-    {38, LN_ATTRIBUTE_ENUM, 0, 3, offsetof(ln_recurrent_attributes, kind), 0, 0.0},
-    {610, LN_ATTRIBUTE_ENUM, 1, 3, offsetof(ln_recurrent_attributes, direction), 0, 0.0},
-    {620, LN_ATTRIBUTE_INTS, 2, 0, offsetof(ln_recurrent_attributes, activations), 0, 0.0},
-    {632, LN_ATTRIBUTE_FLOATS, 3, 0, offsetof(ln_recurrent_attributes, alpha), 0, 0.0},
-    {638, LN_ATTRIBUTE_FLOATS, 4, 0, offsetof(ln_recurrent_attributes, beta), 0, 0.0},
-    {643, LN_ATTRIBUTE_FLOAT, 5, 0, offsetof(ln_recurrent_attributes, clip), 0, 0.0},
-    {648, LN_ATTRIBUTE_BOOL, 6, 0, offsetof(ln_recurrent_attributes, input_forget), 0, 0.0},
-    {661, LN_ATTRIBUTE_BOOL, 7, 0, offsetof(ln_recurrent_attributes, linear_before_reset), 0, 0.0},
+const ln_attribute ln_attributes[] = {
+    {1, offsetof(ln_map_attributes, program), LN_ATTRIBUTE_INTS, 0, 0, {.integer = 0}},
+    {9, offsetof(ln_map_attributes, floats), LN_ATTRIBUTE_FLOATS, 1, 0, {.integer = 0}},
+    {16, offsetof(ln_map_attributes, integers), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {25, offsetof(ln_map_attributes, dtypes), LN_ATTRIBUTE_INTS, 3, 0, {.integer = 0}},
+    {32, offsetof(ln_map_attributes, shape), LN_ATTRIBUTE_INTS, 4, 0, {.integer = 0}},
+    {38, offsetof(ln_copy_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 14, {.integer = 0}},
+    {43, offsetof(ln_copy_attributes, axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 0}},
+    {48, offsetof(ln_copy_attributes, axes), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {53, offsetof(ln_copy_attributes, perm), LN_ATTRIBUTE_INTS, 3, 0, {.integer = 0}},
+    {58, offsetof(ln_copy_attributes, starts), LN_ATTRIBUTE_INTS, 4, 0, {.integer = 0}},
+    {65, offsetof(ln_copy_attributes, ends), LN_ATTRIBUTE_INTS, 5, 0, {.integer = 0}},
+    {70, offsetof(ln_copy_attributes, steps), LN_ATTRIBUTE_INTS, 6, 0, {.integer = 0}},
+    {76, offsetof(ln_copy_attributes, pads), LN_ATTRIBUTE_INTS, 7, 0, {.integer = 0}},
+    {81, offsetof(ln_copy_attributes, pad_mode), LN_ATTRIBUTE_ENUM, 8, 4, {.integer = 0}},
+    {90, offsetof(ln_copy_attributes, value), LN_ATTRIBUTE_FLOAT, 9, 0, {.real = 0.0}},
+    {32, offsetof(ln_copy_attributes, shape), LN_ATTRIBUTE_INTS, 10, 0, {.integer = 0}},
+    {96, offsetof(ln_copy_attributes, allow_zero), LN_ATTRIBUTE_BOOL, 11, 0, {.integer = 0}},
+    {107, offsetof(ln_copy_attributes, block), LN_ATTRIBUTE_INT, 12, 0, {.integer = 0}},
+    {113, offsetof(ln_copy_attributes, depth_mode), LN_ATTRIBUTE_ENUM, 13, 2, {.integer = 0}},
+    {124, offsetof(ln_copy_attributes, dtype), LN_ATTRIBUTE_DTYPE, 14, 0, {.integer = 0}},
+    {38, offsetof(ln_reduce_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 12, {.integer = 0}},
+    {48, offsetof(ln_reduce_attributes, axes), LN_ATTRIBUTE_INTS, 1, 0, {.integer = 0}},
+    {130, offsetof(ln_reduce_attributes, keep_dims), LN_ATTRIBUTE_BOOL, 2, 0, {.integer = 1}},
+    {140, offsetof(ln_reduce_attributes, noop_with_empty_axes), LN_ATTRIBUTE_BOOL, 3, 0, {.integer = 0}},
+    {161, offsetof(ln_reduce_attributes, select_last_index), LN_ATTRIBUTE_BOOL, 4, 0, {.integer = 0}},
+    {179, offsetof(ln_matmul_attributes, transpose_a), LN_ATTRIBUTE_BOOL, 0, 0, {.integer = 0}},
+    {191, offsetof(ln_matmul_attributes, transpose_b), LN_ATTRIBUTE_BOOL, 1, 0, {.integer = 0}},
+    {203, offsetof(ln_matmul_attributes, requant), LN_ATTRIBUTE_ENUM, 2, 3, {.integer = 0}},
+    {211, offsetof(ln_matmul_attributes, output_dtype), LN_ATTRIBUTE_DTYPE, 3, 0, {.integer = 0}},
+    {224, offsetof(ln_conv_attributes, strides), LN_ATTRIBUTE_INTS, 0, 0, {.integer = 0}},
+    {232, offsetof(ln_conv_attributes, dilations), LN_ATTRIBUTE_INTS, 1, 0, {.integer = 0}},
+    {76, offsetof(ln_conv_attributes, pads), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {242, offsetof(ln_conv_attributes, group), LN_ATTRIBUTE_INT, 3, 0, {.integer = 1}},
+    {248, offsetof(ln_conv_attributes, auto_pad), LN_ATTRIBUTE_ENUM, 4, 4, {.integer = 0}},
+    {257, offsetof(ln_conv_attributes, channel_axis), LN_ATTRIBUTE_INT, 5, 0, {.integer = 1}},
+    {203, offsetof(ln_conv_attributes, requant), LN_ATTRIBUTE_ENUM, 6, 3, {.integer = 0}},
+    {211, offsetof(ln_conv_attributes, output_dtype), LN_ATTRIBUTE_DTYPE, 7, 0, {.integer = 0}},
+    {224, offsetof(ln_conv_transpose_attributes, strides), LN_ATTRIBUTE_INTS, 0, 0, {.integer = 0}},
+    {232, offsetof(ln_conv_transpose_attributes, dilations), LN_ATTRIBUTE_INTS, 1, 0, {.integer = 0}},
+    {76, offsetof(ln_conv_transpose_attributes, pads), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {242, offsetof(ln_conv_transpose_attributes, group), LN_ATTRIBUTE_INT, 3, 0, {.integer = 1}},
+    {248, offsetof(ln_conv_transpose_attributes, auto_pad), LN_ATTRIBUTE_ENUM, 4, 4, {.integer = 0}},
+    {257, offsetof(ln_conv_transpose_attributes, channel_axis), LN_ATTRIBUTE_INT, 5, 0, {.integer = 1}},
+    {270, offsetof(ln_conv_transpose_attributes, output_padding), LN_ATTRIBUTE_INTS, 6, 0, {.integer = 0}},
+    {285, offsetof(ln_conv_transpose_attributes, output_shape), LN_ATTRIBUTE_INTS, 7, 0, {.integer = 0}},
+    {203, offsetof(ln_conv_transpose_attributes, requant), LN_ATTRIBUTE_ENUM, 8, 3, {.integer = 0}},
+    {211, offsetof(ln_conv_transpose_attributes, output_dtype), LN_ATTRIBUTE_DTYPE, 9, 0, {.integer = 0}},
+    {38, offsetof(ln_pool_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 3, {.integer = 0}},
+    {298, offsetof(ln_pool_attributes, kernel), LN_ATTRIBUTE_INTS, 1, 0, {.integer = 0}},
+    {224, offsetof(ln_pool_attributes, strides), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {232, offsetof(ln_pool_attributes, dilations), LN_ATTRIBUTE_INTS, 3, 0, {.integer = 0}},
+    {76, offsetof(ln_pool_attributes, pads), LN_ATTRIBUTE_INTS, 4, 0, {.integer = 0}},
+    {248, offsetof(ln_pool_attributes, auto_pad), LN_ATTRIBUTE_ENUM, 5, 4, {.integer = 0}},
+    {305, offsetof(ln_pool_attributes, ceil_mode), LN_ATTRIBUTE_BOOL, 6, 0, {.integer = 0}},
+    {315, offsetof(ln_pool_attributes, count_include_pad), LN_ATTRIBUTE_BOOL, 7, 0, {.integer = 0}},
+    {257, offsetof(ln_pool_attributes, channel_axis), LN_ATTRIBUTE_INT, 8, 0, {.integer = 1}},
+    {333, offsetof(ln_pool_attributes, p), LN_ATTRIBUTE_INT, 9, 0, {.integer = 2}},
+    {335, offsetof(ln_pool_attributes, storage_order), LN_ATTRIBUTE_INT, 10, 0, {.integer = 0}},
+    {43, offsetof(ln_softmax_attributes, axis), LN_ATTRIBUTE_INT, 0, 0, {.integer = -1}},
+    {349, offsetof(ln_softmax_attributes, log), LN_ATTRIBUTE_BOOL, 1, 0, {.integer = 0}},
+    {43, offsetof(ln_layer_norm_attributes, axis), LN_ATTRIBUTE_INT, 0, 0, {.integer = -1}},
+    {353, offsetof(ln_layer_norm_attributes, epsilon), LN_ATTRIBUTE_FLOAT, 1, 0, {.real = 1e-05}},
+    {361, offsetof(ln_layer_norm_attributes, rms), LN_ATTRIBUTE_BOOL, 2, 0, {.integer = 0}},
+    {353, offsetof(ln_batch_norm_attributes, epsilon), LN_ATTRIBUTE_FLOAT, 0, 0, {.real = 1e-05}},
+    {257, offsetof(ln_batch_norm_attributes, channel_axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 1}},
+    {365, offsetof(ln_group_norm_attributes, groups), LN_ATTRIBUTE_INT, 0, 0, {.integer = 0}},
+    {353, offsetof(ln_group_norm_attributes, epsilon), LN_ATTRIBUTE_FLOAT, 1, 0, {.real = 1e-05}},
+    {257, offsetof(ln_group_norm_attributes, channel_axis), LN_ATTRIBUTE_INT, 2, 0, {.integer = 1}},
+    {38, offsetof(ln_gather_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 3, {.integer = 0}},
+    {43, offsetof(ln_gather_attributes, axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 0}},
+    {372, offsetof(ln_gather_attributes, batch_dims), LN_ATTRIBUTE_INT, 2, 0, {.integer = 0}},
+    {383, offsetof(ln_resize_attributes, mode), LN_ATTRIBUTE_ENUM, 0, 3, {.integer = 0}},
+    {388, offsetof(ln_resize_attributes, coordinates), LN_ATTRIBUTE_ENUM, 1, 6, {.integer = 0}},
+    {400, offsetof(ln_resize_attributes, nearest), LN_ATTRIBUTE_ENUM, 2, 4, {.integer = 0}},
+    {408, offsetof(ln_resize_attributes, cubic_coefficient), LN_ATTRIBUTE_FLOAT, 3, 0, {.real = -0.75}},
+    {426, offsetof(ln_resize_attributes, exclude_outside), LN_ATTRIBUTE_BOOL, 4, 0, {.integer = 0}},
+    {442, offsetof(ln_resize_attributes, antialias), LN_ATTRIBUTE_BOOL, 5, 0, {.integer = 0}},
+    {452, offsetof(ln_resize_attributes, extrapolation_value), LN_ATTRIBUTE_FLOAT, 6, 0, {.real = 0.0}},
+    {48, offsetof(ln_resize_attributes, axes), LN_ATTRIBUTE_INTS, 7, 0, {.integer = 0}},
+    {472, offsetof(ln_resize_attributes, aspect), LN_ATTRIBUTE_ENUM, 8, 3, {.integer = 0}},
+    {479, offsetof(ln_resize_attributes, sizes), LN_ATTRIBUTE_INTS, 9, 0, {.integer = 0}},
+    {485, offsetof(ln_resize_attributes, scales), LN_ATTRIBUTE_FLOATS, 10, 0, {.integer = 0}},
+    {124, offsetof(ln_cast_attributes, dtype), LN_ATTRIBUTE_DTYPE, 0, 0, {.integer = 0}},
+    {124, offsetof(ln_quantize_attributes, dtype), LN_ATTRIBUTE_DTYPE, 0, 0, {.integer = 0}},
+    {43, offsetof(ln_quantize_attributes, axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 1}},
+    {107, offsetof(ln_quantize_attributes, block), LN_ATTRIBUTE_INT, 2, 0, {.integer = 0}},
+    {124, offsetof(ln_dequantize_attributes, dtype), LN_ATTRIBUTE_DTYPE, 0, 0, {.integer = 0}},
+    {43, offsetof(ln_dequantize_attributes, axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 1}},
+    {107, offsetof(ln_dequantize_attributes, block), LN_ATTRIBUTE_INT, 2, 0, {.integer = 0}},
+    {492, offsetof(ln_shape_attributes, start), LN_ATTRIBUTE_INT, 0, 0, {.integer = 0}},
+    {498, offsetof(ln_shape_attributes, end), LN_ATTRIBUTE_INT, 1, 0, {.integer = INT64_MAX}},
+    {43, offsetof(ln_top_k_attributes, axis), LN_ATTRIBUTE_INT, 0, 0, {.integer = -1}},
+    {502, offsetof(ln_top_k_attributes, largest), LN_ATTRIBUTE_BOOL, 1, 0, {.integer = 1}},
+    {510, offsetof(ln_top_k_attributes, sorted), LN_ATTRIBUTE_BOOL, 2, 0, {.integer = 1}},
+    {38, offsetof(ln_scatter_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 2, {.integer = 0}},
+    {43, offsetof(ln_scatter_attributes, axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 0}},
+    {517, offsetof(ln_scatter_attributes, reduction), LN_ATTRIBUTE_ENUM, 2, 5, {.integer = 0}},
+    {527, offsetof(ln_cumsum_attributes, exclusive), LN_ATTRIBUTE_BOOL, 0, 0, {.integer = 0}},
+    {537, offsetof(ln_cumsum_attributes, reverse), LN_ATTRIBUTE_BOOL, 1, 0, {.integer = 0}},
+    {545, offsetof(ln_cumsum_attributes, product), LN_ATTRIBUTE_BOOL, 2, 0, {.integer = 0}},
+    {553, offsetof(ln_if_attributes, then_function), LN_ATTRIBUTE_FUNCTION, 0, 0, {.integer = -1}},
+    {567, offsetof(ln_if_attributes, else_function), LN_ATTRIBUTE_FUNCTION, 1, 0, {.integer = -1}},
+    {581, offsetof(ln_while_attributes, body_function), LN_ATTRIBUTE_FUNCTION, 0, 0, {.integer = -1}},
+    {595, offsetof(ln_while_attributes, carried), LN_ATTRIBUTE_INT, 1, 0, {.integer = 0}},
+    {603, offsetof(ln_call_attributes, callee), LN_ATTRIBUTE_FUNCTION, 0, 0, {.integer = -1}},
+    {38, offsetof(ln_recurrent_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 3, {.integer = 0}},
+    {610, offsetof(ln_recurrent_attributes, direction), LN_ATTRIBUTE_ENUM, 1, 3, {.integer = 0}},
+    {620, offsetof(ln_recurrent_attributes, activations), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {632, offsetof(ln_recurrent_attributes, alpha), LN_ATTRIBUTE_FLOATS, 3, 0, {.integer = 0}},
+    {638, offsetof(ln_recurrent_attributes, beta), LN_ATTRIBUTE_FLOATS, 4, 0, {.integer = 0}},
+    {643, offsetof(ln_recurrent_attributes, clip), LN_ATTRIBUTE_FLOAT, 5, 0, {.real = 0.0}},
+    {648, offsetof(ln_recurrent_attributes, input_forget), LN_ATTRIBUTE_BOOL, 6, 0, {.integer = 0}},
+    {661, offsetof(ln_recurrent_attributes, linear_before_reset), LN_ATTRIBUTE_BOOL, 7, 0, {.integer = 0}},
 };
 
 const ln_op ln_ops[LN_OP_LIMIT] = {
     [LN_OP_MAP] = {"map", LN_OP_MAP, 0, -1, 1, -1, LN_OP_IN_PLACE, LN_PREFER_ANY, 0x3ffeu,
-        map_attributes, 5, sizeof(ln_map_attributes), ln_infer_map},
+        5, 0, sizeof(ln_map_attributes), ln_infer_map},
     [LN_OP_COPY] = {"copy", LN_OP_COPY, 1, -1, 1, -1, 0, LN_PREFER_ANY, 0x3ffeu,
-        copy_attributes, 14, sizeof(ln_copy_attributes), ln_infer_copy},
+        15, 5, sizeof(ln_copy_attributes), ln_infer_copy},
     [LN_OP_REDUCE] = {"reduce", LN_OP_REDUCE, 1, 2, 1, 1, 0, LN_PREFER_ANY, 0x3ffeu,
-        reduce_attributes, 5, sizeof(ln_reduce_attributes), ln_infer_reduce},
+        5, 20, sizeof(ln_reduce_attributes), ln_infer_reduce},
     [LN_OP_MATMUL] = {"matmul", LN_OP_MATMUL, 2, 3, 1, 1, LN_OP_EPILOGUE, LN_PREFER_DENSE, 0x3feu,
-        matmul_attributes, 4, sizeof(ln_matmul_attributes), ln_infer_matmul},
+        4, 25, sizeof(ln_matmul_attributes), ln_infer_matmul},
     [LN_OP_CONV] = {"conv", LN_OP_CONV, 2, 3, 1, 1, LN_OP_EPILOGUE, LN_PREFER_CHANNELS_LAST, 0x27eu,
-        conv_attributes, 8, sizeof(ln_conv_attributes), ln_infer_conv},
+        8, 29, sizeof(ln_conv_attributes), ln_infer_conv},
     [LN_OP_CONV_TRANSPOSE] = {"conv_transpose", LN_OP_CONV_TRANSPOSE, 2, 3, 1, 1, 0, LN_PREFER_CHANNELS_LAST, 0x7eu,
-        conv_transpose_attributes, 10, sizeof(ln_conv_transpose_attributes), ln_infer_conv_transpose},
+        10, 37, sizeof(ln_conv_transpose_attributes), ln_infer_conv_transpose},
     [LN_OP_POOL] = {"pool", LN_OP_POOL, 1, 1, 1, 2, 0, LN_PREFER_CHANNELS_LAST, 0x27eu,
-        pool_attributes, 11, sizeof(ln_pool_attributes), ln_infer_pool},
+        11, 47, sizeof(ln_pool_attributes), ln_infer_pool},
     [LN_OP_SOFTMAX] = {"softmax", LN_OP_SOFTMAX, 1, 1, 1, 1, LN_OP_IN_PLACE, LN_PREFER_DENSE, 0x1eu,
-        softmax_attributes, 2, sizeof(ln_softmax_attributes), ln_infer_softmax},
+        2, 58, sizeof(ln_softmax_attributes), ln_infer_softmax},
     [LN_OP_LAYER_NORM] = {"layer_norm", LN_OP_LAYER_NORM, 1, 3, 1, 3, 0, LN_PREFER_DENSE, 0x1eu,
-        layer_norm_attributes, 3, sizeof(ln_layer_norm_attributes), ln_infer_layer_norm},
+        3, 60, sizeof(ln_layer_norm_attributes), ln_infer_layer_norm},
     [LN_OP_BATCH_NORM] = {"batch_norm", LN_OP_BATCH_NORM, 5, 5, 1, 1, 0, LN_PREFER_ANY, 0x1eu,
-        batch_norm_attributes, 2, sizeof(ln_batch_norm_attributes), ln_infer_batch_norm},
+        2, 63, sizeof(ln_batch_norm_attributes), ln_infer_batch_norm},
     [LN_OP_GROUP_NORM] = {"group_norm", LN_OP_GROUP_NORM, 1, 3, 1, 1, 0, LN_PREFER_DENSE, 0x1eu,
-        group_norm_attributes, 3, sizeof(ln_group_norm_attributes), ln_infer_group_norm},
+        3, 65, sizeof(ln_group_norm_attributes), ln_infer_group_norm},
     [LN_OP_GATHER] = {"gather", LN_OP_GATHER, 2, 2, 1, 1, 0, LN_PREFER_DENSE, 0x3ffeu,
-        gather_attributes, 3, sizeof(ln_gather_attributes), ln_infer_gather},
+        3, 68, sizeof(ln_gather_attributes), ln_infer_gather},
     [LN_OP_RESIZE] = {"resize", LN_OP_RESIZE, 1, 4, 1, 1, 0, LN_PREFER_CHANNELS_LAST, 0x2feu,
-        resize_attributes, 11, sizeof(ln_resize_attributes), ln_infer_resize},
+        11, 71, sizeof(ln_resize_attributes), ln_infer_resize},
     [LN_OP_CAST] = {"cast", LN_OP_CAST, 1, 1, 1, 1, 0, LN_PREFER_ANY, 0x3ffeu,
-        cast_attributes, 1, sizeof(ln_cast_attributes), ln_infer_cast},
+        1, 82, sizeof(ln_cast_attributes), ln_infer_cast},
     [LN_OP_QUANTIZE] = {"quantize", LN_OP_QUANTIZE, 1, 3, 1, 1, 0, LN_PREFER_ANY, 0x660u,
-        quantize_attributes, 3, sizeof(ln_quantize_attributes), ln_infer_quantize},
+        3, 83, sizeof(ln_quantize_attributes), ln_infer_quantize},
     [LN_OP_DEQUANTIZE] = {"dequantize", LN_OP_DEQUANTIZE, 1, 3, 1, 1, 0, LN_PREFER_ANY, 0x6e0u,
-        dequantize_attributes, 3, sizeof(ln_dequantize_attributes), ln_infer_dequantize},
+        3, 86, sizeof(ln_dequantize_attributes), ln_infer_dequantize},
     [LN_OP_ASSIGN] = {"assign", LN_OP_ASSIGN, 2, 2, 1, 1, 0, LN_PREFER_DENSE, 0x3ffeu,
-        NULL, 0, 0, ln_infer_assign},
+        0, 0, 0, ln_infer_assign},
     [LN_OP_SHAPE] = {"shape", LN_OP_SHAPE, 1, 1, 1, 1, 0, LN_PREFER_ANY, 0x100u,
-        shape_attributes, 2, sizeof(ln_shape_attributes), ln_infer_shape},
+        2, 89, sizeof(ln_shape_attributes), ln_infer_shape},
     [LN_OP_RANGE] = {"range", LN_OP_RANGE, 3, 3, 1, 1, 0, LN_PREFER_DENSE, 0x1d2u,
-        NULL, 0, 0, ln_infer_range},
+        0, 0, 0, ln_infer_range},
     [LN_OP_NONZERO] = {"nonzero", LN_OP_NONZERO, 1, 1, 1, 1, LN_OP_DATA_DEPENDENT, LN_PREFER_DENSE, 0x3ffeu,
-        NULL, 0, 0, ln_infer_nonzero},
+        0, 0, 0, ln_infer_nonzero},
     [LN_OP_TOP_K] = {"top_k", LN_OP_TOP_K, 2, 2, 2, 2, 0, LN_PREFER_DENSE, 0x1ffeu,
-        top_k_attributes, 3, sizeof(ln_top_k_attributes), ln_infer_top_k},
+        3, 91, sizeof(ln_top_k_attributes), ln_infer_top_k},
     [LN_OP_SCATTER] = {"scatter", LN_OP_SCATTER, 3, 3, 1, 1, LN_OP_IN_PLACE, LN_PREFER_DENSE, 0x3ffeu,
-        scatter_attributes, 3, sizeof(ln_scatter_attributes), ln_infer_scatter},
+        3, 94, sizeof(ln_scatter_attributes), ln_infer_scatter},
     [LN_OP_CUMSUM] = {"cumsum", LN_OP_CUMSUM, 2, 2, 1, 1, 0, LN_PREFER_DENSE, 0x199eu,
-        cumsum_attributes, 3, sizeof(ln_cumsum_attributes), ln_infer_cumsum},
+        3, 97, sizeof(ln_cumsum_attributes), ln_infer_cumsum},
     [LN_OP_IF] = {"if", LN_OP_IF, 1, -1, 1, -1, 0, LN_PREFER_DENSE, 0x2000u,
-        if_attributes, 2, sizeof(ln_if_attributes), ln_infer_if},
+        2, 100, sizeof(ln_if_attributes), ln_infer_if},
     [LN_OP_WHILE] = {"while", LN_OP_WHILE, 0, -1, 1, -1, 0, LN_PREFER_DENSE, 0x2000u,
-        while_attributes, 2, sizeof(ln_while_attributes), ln_infer_while},
+        2, 102, sizeof(ln_while_attributes), ln_infer_while},
     [LN_OP_CALL] = {"call", LN_OP_CALL, 0, -1, 1, -1, 0, LN_PREFER_DENSE, 0x2u,
-        call_attributes, 1, sizeof(ln_call_attributes), ln_infer_call},
+        1, 104, sizeof(ln_call_attributes), ln_infer_call},
     [LN_OP_RECURRENT] = {"recurrent", LN_OP_RECURRENT, 2, 7, 1, 3, 0, LN_PREFER_DENSE, 0x1eu,
-        recurrent_attributes, 8, sizeof(ln_recurrent_attributes), ln_infer_recurrent},
+        8, 105, sizeof(ln_recurrent_attributes), ln_infer_recurrent},
 };
 
 const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {
@@ -423,7 +355,7 @@ const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {
     [LN_MAP_RECIPROCAL] = {894, 1, 1},
     [LN_MAP_SQRT] = {905, 1, 1},
     [LN_MAP_EXP] = {910, 1, 1},
-    [LN_MAP_LOG] = {343, 1, 1},
+    [LN_MAP_LOG] = {349, 1, 1},
     [LN_MAP_LOG1P] = {914, 1, 1},
     [LN_MAP_EXPM1] = {920, 1, 1},
     [LN_MAP_TANH] = {926, 1, 1},

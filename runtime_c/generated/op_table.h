@@ -58,6 +58,7 @@ enum ln_copy_kind {
     LN_COPY_KIND_UNSQUEEZE = 10,
     LN_COPY_KIND_DEPTH_TO_SPACE = 11,
     LN_COPY_KIND_SPACE_TO_DEPTH = 12,
+    LN_COPY_KIND_BITCAST = 13,
 };
 
 enum ln_copy_pad_mode {
@@ -87,6 +88,7 @@ typedef struct ln_copy_attributes {
     int64_t allow_zero;
     int64_t block;
     int64_t depth_mode;
+    int64_t dtype;
 } ln_copy_attributes;
 
 enum ln_reduce_kind {

@@ -172,6 +172,9 @@ LINNET_API int linnet_model_variable_count(const linnet_model *model);
 LINNET_API linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out);
 /* Value of a metadata key (producer, source, license, ...), or NULL. */
 LINNET_API const char *linnet_model_metadata(const linnet_model *model, const char *key);
+/* Bytes that the model itself holds now: its structures, and the packed weights of its sessions, which all plans share
+ * that rearrange the same constants in the same way (linnet_plan_info.packed_weights says what one plan uses). */
+LINNET_API size_t linnet_model_bytes(linnet_model *model);
 /* Bytes of the file that are mapped, not allocated; 0 for a copied model. */
 LINNET_API size_t linnet_model_mapped_bytes(const linnet_model *model);
 
@@ -214,17 +217,21 @@ typedef struct linnet_plan_config {
     int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts */
     uint64_t max_bytes;                /* 0: no bound; else TOO_LARGE when a plan or a segment needs more */
     const linnet_allocator *allocator; /* NULL: the model's */
+    const linnet_shape *bounds; /* largest sizes: a dimension that neither the file nor `shapes` gives takes that of
+                                 * its bound, so that `bounds` alone plan the upper corner; WRONG_SHAPE beyond. */
+    int32_t bound_count;
 } linnet_plan_config;
 
 /* Exact bytes by region. `total` is every byte that the model, this plan, one store and one session of it take through
  * their allocators for running: activations + scratch + packed_weights + constants + variables + io + bookkeeping. The
  * session is one with an arena and threads of its own; planning gives back all that it took besides. Segments whose
- * shapes depend on data come on top while running, within max_bytes. */
+ * shapes depend on data come on top while running, within max_bytes. Further plans of the model, for other shapes, take
+ * their totals less model, store, and the packed weights that they share with it. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
     uint64_t scratch;        /* working memory of kernels */
-    uint64_t packed_weights; /* constants rearranged for the kernels */
+    uint64_t packed_weights; /* constants rearranged for the kernels, of the model's allocator */
     uint64_t constants;      /* values folded at plan time */
     uint64_t variables;      /* the store's, at this model */
     uint64_t io;             /* input and output buffers of the session */
@@ -263,6 +270,11 @@ LINNET_API linnet_status linnet_plan_create(linnet_model *model, const linnet_pl
                                             linnet_error *error);
 LINNET_API void linnet_plan_free(linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info);
+/* The most that a session takes at once: info.total, and what segments whose shapes depend on data add when every such
+ * shape is as large as it can be. As max_bytes of a plan it is what sessions never exceed. They are planned to find
+ * out, through the plan's allocator, and freed. Errors: UNKNOWN_SHAPE, naming the node that data may make of any size;
+ * TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
 /* Static facts of step i. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info);
 /* The concrete inputs that the fetches need, and the outputs (the fetches, in the order they were asked for). */

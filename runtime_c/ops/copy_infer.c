@@ -433,6 +433,13 @@ linnet_status ln_infer_copy(const ln_infer *infer) {
         return bad(infer, LINNET_BAD_ATTRIBUTE, "only split has more than one output", "one output");
     for (int i = 0; i < infer->n_outputs; i++) infer->outputs[i].dtype = x->dtype;
     switch (a->kind) {
+    case LN_COPY_KIND_BITCAST:
+        if (linnet_dtype_size((int)a->dtype) != linnet_dtype_size(x->dtype))
+            return bad(infer, LINNET_BAD_ATTRIBUTE, "bitcast to a type of another width",
+                       "a type as wide as the input");
+        y->dtype = (uint8_t)a->dtype;
+        ln_same_shape(x, y);
+        return LINNET_OK;
     case LN_COPY_KIND_IDENTITY: ln_same_shape(x, y); return LINNET_OK;
     case LN_COPY_KIND_RESHAPE: return infer_reshape(infer, a, x, y);
     case LN_COPY_KIND_TRANSPOSE: return infer_transpose(infer, a, x, y);

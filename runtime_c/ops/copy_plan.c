@@ -221,6 +221,7 @@ static linnet_status make(ln_copy_plan *plan, ln_call *call, piece **pieces, int
     plan->count = 0;
     switch (a->kind) {
     case LN_COPY_KIND_IDENTITY:
+    case LN_COPY_KIND_BITCAST:
         r = whole(x, y);
         add(plan, &r);
         return LINNET_OK;

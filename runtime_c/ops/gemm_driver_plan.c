@@ -211,6 +211,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     }
     g->matrix_bytes = (int64_t)ln_round_up((size_t)((g->panels - 1) * g->panel_bytes + last), LN_ALIGNMENT);
     g->init_width = (int64_t)ln_round_up((size_t)(g->panels * set->width), 16);
+    call->packing = (uintptr_t)set | (uintptr_t)(g->segments == 1); /* the order of K in a panel */
     plan_store(call, g);
     status = plan_padding(call, g);
     if (status != LINNET_OK) return status;

@@ -6,27 +6,28 @@
 #include <string.h>
 
 /* LN_SIMD_SCALAR: a build of portable code alone (the amalgamation). */
-extern const ln_map_isa ln_map_isa__scalar;
 #if defined(LN_SIMD_SCALAR)
+extern const ln_map_isa ln_map_isa__scalar;
 #elif defined(__x86_64__) || defined(_M_X64)
 extern const ln_map_isa ln_map_isa__sse2, ln_map_isa__avx2, ln_map_isa__avx512;
 #elif defined(__aarch64__)
 extern const ln_map_isa ln_map_isa__neon;
+#else
+extern const ln_map_isa ln_map_isa__scalar;
 #endif
 
 const ln_map_isa *ln_map_isa_for(int isa) {
-#if defined(LN_SIMD_SCALAR)
     (void)isa;
+#if defined(LN_SIMD_SCALAR)
+    return &ln_map_isa__scalar;
 #elif defined(__x86_64__) || defined(_M_X64)
     if (isa >= LN_ISA_AVX512) return &ln_map_isa__avx512;
-    if (isa >= LN_ISA_AVX2) return &ln_map_isa__avx2;
-    if (isa >= LN_ISA_SSE2) return &ln_map_isa__sse2;
+    return isa >= LN_ISA_AVX2 ? &ln_map_isa__avx2 : &ln_map_isa__sse2; /* which every x86-64 has */
 #elif defined(__aarch64__)
-    if (isa >= LN_ISA_NEON) return &ln_map_isa__neon;
+    return &ln_map_isa__neon;
 #else
-    (void)isa;
-#endif
     return &ln_map_isa__scalar;
+#endif
 }
 
 char **ln_map_registers(const ln_map_program *p, void *scratch) {

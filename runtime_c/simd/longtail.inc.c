@@ -18,15 +18,12 @@
 #endif
 #endif
 
-/* Levels that have a longtail_small__<isa>.c leave the second half to it: it is compiled for size. AVX-512 has no
- * second half: bound by memory, or rare, it gains nothing over AVX2 there that would be worth 25 KB of the library. */
-#ifndef LN_LONGTAIL_SMALL
 #include "simd/depthwise.inc.c"
 #include "simd/softmax.inc.c"
 #include "simd/recurrent.inc.c"
-#endif
 
-#if defined(LN_LONGTAIL_SMALL) || !(defined(LN_SIMD_AVX512) || defined(LN_SIMD_AVX2))
+/* Bound by memory, or rare, these gain nothing from AVX-512 over AVX2 that would be worth 25 KB of the library. */
+#ifndef LN_SIMD_AVX512
 #include "simd/norm.inc.c"
 #include "simd/pool.inc.c"
 #include "simd/resize.inc.c"

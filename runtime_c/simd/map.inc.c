@@ -10,6 +10,7 @@
 #define LN_LOOP _Pragma("GCC ivdep") /* registers are the same array or apart, so lanes are independent */
 #endif
 
+#ifndef LN_MAP_ARITHMETIC_ONLY
 /* ---- walking a view ---- */
 
 /* Where element `start` of the view lies: coordinates of all dims, and the offset. */
@@ -250,6 +251,7 @@ static void LN_SIMD_NAME(store)(const ln_map_step *s, const ln_map_view *v, char
     }
 }
 
+#endif
 /* ---- arithmetic ---- */
 
 #define TYPE_f LINNET_F32
@@ -385,6 +387,7 @@ void LN_SIMD_NAME(ln_map_arithmetic)(const ln_map_step *s, int n, const void *pa
 #undef SELDOM_BINARY
 #undef LN_GROUPS
 
+#ifndef LN_MAP_ARITHMETIC_ONLY
 void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
                                 int n, char **registers);
 void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *views, char *const *bases, int64_t start,
@@ -480,4 +483,5 @@ const ln_kernel LN_SIMD_NAME(ln_map_simd) = {
 LN_CONVERT_KERNEL(ln_cast_simd, "cast", LN_OP_CAST)
 LN_CONVERT_KERNEL(ln_quantize_simd, "quantize", LN_OP_QUANTIZE)
 LN_CONVERT_KERNEL(ln_dequantize_simd, "dequantize", LN_OP_DEQUANTIZE)
+#endif
 #endif

@@ -3,7 +3,7 @@
 #ifndef LN_REQUANT_INC
 #define LN_REQUANT_INC
 
-static inline void requant_store(const ln_requant *r, vi q, void *y, int64_t i) {
+static LN_ALWAYS_INLINE void requant_store(const ln_requant *r, vi q, void *y, int64_t i) {
     if (r->output_dtype == LINNET_I8)
         vi_store_i8((int8_t *)y + i, q);
     else if (r->output_dtype == LINNET_U8)

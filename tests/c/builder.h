@@ -86,14 +86,8 @@ static inline int32_t build_node(builder *b, int op, const void *attributes, con
 
 /* The model with one signature, "infer". NULL when out of memory. */
 static inline linnet_model *build_model(builder *b, const linnet_allocator *allocator) {
-    ln_memory memory;
-    ln_memory_init(&memory, allocator);
-    linnet_model *model = ln_memory_alloc(&memory, sizeof *model);
-    if (model == NULL) return NULL;
-    memset(model, 0, sizeof *model);
-    model->memory = memory;
-    ln_pool_init(&model->pool, &model->memory);
-    atomic_init(&model->references.count, 1);
+    linnet_model *model;
+    if (ln_model_new(allocator, &model, NULL) != LINNET_OK) return NULL;
     b->function.name = "main";
     b->function.values = b->values;
     b->function.nodes = b->nodes;

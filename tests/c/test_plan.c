@@ -112,6 +112,55 @@ static void total_is_exact(void) {
             }
 }
 
+/* Sessions for several shapes pack each constant once; the last one that needs it gives it back. */
+static void plans_share_packed_weights(void) {
+    enum { PLANS = 4 };
+    static const int64_t rows[PLANS] = {3, 40, 500, 17};
+    builder b;
+    two_layers(&b, -1);
+    counting c = {0};
+    const linnet_allocator allocator = counting_allocator(&c);
+    linnet_model *model = build_model(&b, &allocator);
+    const size_t structure = c.live;
+    CHECK_INT(linnet_model_bytes(model), structure);
+    linnet_store *store = NULL;
+    CHECK_INT(linnet_store_create(model, &allocator, &store, NULL), LINNET_OK);
+    const size_t base = c.live;
+    linnet_plan *plans[PLANS];
+    linnet_session *sessions[PLANS];
+    size_t expected = base, packed = 0;
+    for (int i = 0; i < PLANS; ++i) {
+        linnet_shape shape = {.input = "x", .rank = 2, .dims = {rows[i], 64}};
+        linnet_plan_config config;
+        linnet_plan_config_init(&config);
+        config.shapes = &shape;
+        config.shape_count = 1;
+        config.threads = 1;
+        CHECK_INT(linnet_plan_create(model, &config, &plans[i], NULL), LINNET_OK);
+        CHECK_INT(linnet_session_create(plans[i], store, NULL, &sessions[i], NULL), LINNET_OK);
+        const linnet_plan_info info = info_of(plans[i]);
+        CHECK(info.packed_weights >= 64 * 64 * 4 && info.packed_weights < 2 * 64 * 64 * 4); /* both layers use one */
+        if (i == 0) packed = (size_t)info.packed_weights;
+        CHECK_INT(info.packed_weights, packed);
+        expected += (size_t)(info.total - info.packed_weights) - base + (i == 0 ? packed : 0);
+        CHECK_INT(c.live, expected);
+        CHECK_INT(linnet_model_bytes(model), structure + packed);
+    }
+    for (int i = 0; i < PLANS; ++i) { /* the packing session goes first: the others still have it */
+        float *x = linnet_session_input(sessions[i], 0);
+        for (int k = 0; k < rows[i] * 64; ++k) x[k] = (float)(k % 7) - 3;
+        CHECK_INT(linnet_run(sessions[i], NULL), LINNET_OK);
+        expect_two_layers(x, linnet_session_output(sessions[i], 0), (int)rows[i]);
+        linnet_session_free(sessions[i]);
+        linnet_plan_free(plans[i]);
+        CHECK_INT(linnet_model_bytes(model), structure + (i + 1 < PLANS ? packed : 0));
+    }
+    CHECK_INT(c.live, base);
+    linnet_store_free(store);
+    linnet_model_free(model);
+    CHECK_INT(c.live, 0);
+}
+
 static void every_allocation_may_fail(void) {
     builder b;
     size_t calls = 1;
@@ -277,6 +326,18 @@ static void segments(void) {
     must(&o);
     CHECK_INT(info_of(o.plan).segments, 2);
     CHECK_INT(c.live, info_of(o.plan).total);
+    uint64_t bound = 0; /* found without leaving anything behind, whatever allocation fails */
+    const size_t before = c.live, begun = c.calls;
+    CHECK_INT(linnet_plan_bound(o.plan, &bound, &o.error), LINNET_OK);
+    const size_t needed = c.calls - begun;
+    CHECK(bound > info_of(o.plan).total + 16 * 8 && needed > 3);
+    CHECK_INT(c.live, before);
+    for (size_t k = 1; k <= needed; ++k) {
+        c.fail_at = c.calls + k;
+        CHECK_INT(linnet_plan_bound(o.plan, &bound, &o.error), LINNET_OUT_OF_MEMORY);
+        CHECK_INT(c.live, before);
+    }
+    c.fail_at = 0;
     float *in = linnet_session_input(o.session, 0);
     for (int round = 0; round < 64; ++round) {
         int count = 0, seen = 0;
@@ -380,6 +441,7 @@ static void errors_name_what(void) {
 int main(void) {
     fill_weights();
     total_is_exact();
+    plans_share_packed_weights();
     every_allocation_may_fail();
     arena_of_the_caller();
     memory_is_shared();

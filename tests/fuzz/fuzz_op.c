@@ -73,7 +73,7 @@ static void make_node(fuzz *f, const ln_op *op, int inputs) {
     writer_begin(&f->w);
     for (int i = 0; i < op->n_attributes; i++) {
         static const char width_of[] = {'8', '1', '8', '1', '1', '4', '4', '4'};
-        widths[i] = below(f, 3) || op->id == LN_OP_MAP ? width_of[op->attributes[i].type] : '0';
+        widths[i] = below(f, 3) || op->id == LN_OP_MAP ? width_of[ln_op_attribute(op, i)->type] : '0';
     }
     widths[op->n_attributes] = 0;
     node = writer_table(&f->w, "20014");
@@ -83,7 +83,7 @@ static void make_node(fuzz *f, const ln_op *op, int inputs) {
     table = writer_table(&f->w, widths);
     writer_point(&f->w, node.slots[4], table.at);
     for (int i = 0; i < op->n_attributes; i++) {
-        const ln_attribute *a = &op->attributes[i];
+        const ln_attribute *a = ln_op_attribute(op, i);
         double real = below(f, 8) ? (double)below(f, 100) / 64 : (double)number(f);
         uint64_t bits;
         if (widths[i] == '0') continue;
@@ -196,7 +196,7 @@ static void one_case(fuzz *f) {
     linnet_status status;
     int inputs, outputs, ready = 1;
     do op = &ln_ops[below(f, LN_OP_LIMIT)];
-    while (!op->name);
+    while (!op->name[0]);
     inputs = op->min_inputs + below(f, (op->max_inputs < 0 ? 4 : op->max_inputs) - op->min_inputs + 1);
     outputs = op->min_outputs + below(f, (op->max_outputs < 0 ? 3 : op->max_outputs) - op->min_outputs + 1);
     if (op->id == LN_OP_MAP) outputs = 1;

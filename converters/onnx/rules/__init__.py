@@ -8,7 +8,7 @@ import importlib
 FAMILIES = (
     "activation", "arithmetic", "control", "convolution", "einsum", "generate", "indexing", "linear", "logic", "microsoft",
     "movement", "normalization", "pooling", "quantization", "quantized_ops", "recurrent", "reduction", "resizing", "sampling",
-    "spectral",
+    "sequences", "spectral",
 )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ def constant(op: Operation) -> Tensor:
     kinds = ("value_float", "value_floats", "value_int", "value_ints")
     if op.has("value"):
         data, dtype = op.attribute("value")
-        return op.constant(data, dtype)
+        return op.of_kind(op.constant(data, dtype), op.kind_of("value"))
     for name in kinds:
         if op.has(name):
             return op.constant(np.array(op.attribute(name), np.float32 if "float" in name else np.int64))
@@ -27,10 +27,10 @@ def constant(op: Operation) -> Tensor:
 def constant_of_shape(op: Operation) -> Tensor:
     data, dtype = op.attribute("value", (np.zeros(1, np.float32), "f32"))
     shape = op.input(0)
-    value = op.constant(data.reshape(()), dtype)
+    value, kind = op.constant(data.reshape(()), dtype), op.kind_of("value")
     if shape.data is not None and shape.data.size == 0:
-        return value
-    return op.expand(value, shape)
+        return op.of_kind(value, kind)
+    return op.of_kind(op.expand(value, shape), kind)
 
 
 @rule("Shape")

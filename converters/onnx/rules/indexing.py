@@ -98,24 +98,27 @@ def reverse_sequence(op: Operation) -> Tensor:
 @rule("MaxUnpool")
 def max_unpool(op: Operation) -> Tensor:
     """Writes every value at the flat index it was pooled from, into zeros of the output's shape."""
-    x, indices, target = op.input(0), op.input(1), op.optional(2)
+    x, indices = op.input(0), op.input(1)
     kernel = op.attribute("kernel_shape")
     n = len(kernel)
-    strides = op.attribute("strides") or [1] * n
+    strides = [1, 1, *(op.attribute("strides") or [1] * n)]
     pads = op.attribute("pads") or [0] * (2 * n)
-    shape = op.shape_of(x)
-    steps = op.constant(np.array(strides, np.int64))
-    more = op.constant(np.array([kernel[i] - strides[i] - pads[i] - pads[n + i] for i in range(n)], np.int64))
-    sizes = op.map([op.slice(shape, 0, 2, 2 + n), steps, more], lambda p, d, s, m: d * s + m)
+    edges = [1, 1, *(kernel[i] - pads[i] - pads[n + i] for i in range(n))]
+    sizes, steps, ends = op.shape_of(x), op.constant(np.array(strides)), op.constant(np.array(edges))
     # indices count in the tensor that was pooled, which is the one without an output_shape
-    inner = op.concat([op.slice(shape, 0, 0, 2), sizes], 0)
+    inner = op.map([sizes, steps, ends], lambda p, size, step, edge: (size - 1) * step + edge)
     zeros = op.expand(op.constant(np.zeros(()), x.dtype), op.reduce(inner, "prod", [0]))
     flat = op.emit("scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0)
     result = op.reshape(flat, inner)
-    if target is None:
+    if op.optional(2) is None:
         return result
-    begins = op.constant(np.zeros(2 + n, np.int64))
-    return op.emit("copy", [result, op.concat([begins, op.map([target, inner], lambda p, a, b: a - b)], 0)], kind="pad")
+    more = op.map([op.input(2), inner], lambda p, wanted, have: wanted - have)
+    amounts = op.concat([op.constant(np.zeros(n + 2, np.int64)), more], 0)
+    if amounts.data is None:
+        return op.emit("copy", [result, amounts, op.constant(np.zeros(()), x.dtype)], kind="pad")
+    if not amounts.data.any():
+        return result
+    return op.emit("copy", [result], kind="pad", pads=[int(v) for v in amounts.data])
 
 
 @rule("TensorScatter")

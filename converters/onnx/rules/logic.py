@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
+from linnet.converters.onnx import narrow
+from linnet.converters.onnx.narrow import Kind
+from linnet.converters.onnx.operation import Operation, rank_of, storage_of
 from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
-from linnet.graph import Tensor
-
-WIDTHS = {"i8": 8, "u8": 8, "i16": 16, "u16": 16, "i32": 32, "u32": 32, "i64": 64, "u64": 64}
+from linnet.converters.onnx.values import Value
+from linnet.graph import Tensor, numpy_dtype
 
 
 def _comparison(opcode: str) -> Callable[[Operation], Tensor]:
@@ -105,30 +106,46 @@ def cast_to(op: Operation, x: Tensor, dtype: str) -> Tensor:
     return op.map([x], lambda p, v: v.cast(REGISTER[dtype]), dtype)
 
 
+def _cast(op: Operation, target: Kind | None, dtype: str) -> Tensor:
+    """Input 0 as another type, where either may be a narrow one. The attributes are about these only."""
+    saturate, round_mode = bool(op.attribute("saturate", 1)), str(op.attribute("round_mode", "up"))
+    x, source = op.input(0), op.kind(0)
+    if source is not None and source is target:
+        return x
+    if source is not None:
+        x = narrow.decoded(op, x, source)
+    if target is not None:
+        return op.of_kind(narrow.encoded(op, x, target, saturate, round_mode), target)
+    y = cast_to(op, x, dtype)
+    if y is op.input(0):  # int4 as int8: the same bytes under another name
+        return op.emit("copy", [y], kind="identity") if y.data is None else op.constant(y.data)
+    return y
+
+
 @rule("Cast")
 def cast(op: Operation) -> Tensor:
-    op.ignore("saturate", "round_mode")  # both are about float8 only
-    return cast_to(op, op.input(0), dtype_name(op.attribute("to"), "the result"))
+    number = op.attribute("to")
+    return _cast(op, narrow.KINDS.get(number), storage_of(number, "the result"))
 
 
 @rule("CastLike")
 def cast_like(op: Operation) -> Tensor:
-    op.ignore("saturate", "round_mode")
-    return cast_to(op, op.input(0), op.input(1).dtype)
+    return _cast(op, op.kind(1), op.input(1).dtype)
 
 
 @rule("BitCast")
 def bit_cast(op: Operation) -> Tensor:
-    """The same bits as another type. Between integers of one width that is a cast, which wraps."""
-    x, dtype = op.input(0), dtype_name(op.attribute("to"), "the result")
-    if dtype == x.dtype:
-        return x
-    same = WIDTHS.get(x.dtype) is not None and WIDTHS.get(x.dtype) == WIDTHS.get(dtype)
-    if x.dtype == "bool" and dtype == "u8":
-        same = True
-    if not same:
-        raise op.unsupported(f"bits of {x.dtype} as {dtype}", "linnet reinterprets integers of one width only")
-    return op.map([x], lambda p, v: v, dtype)
+    """The same bits as another type of the same width."""
+    x, number = op.input(0), op.attribute("to")
+    dtype, source, target = storage_of(number, "the result"), op.kind(0), narrow.KINDS.get(number)
+    before, after = (
+        k.bits if k is not None else 8 * numpy_dtype(d).itemsize for k, d in ((source, x.dtype), (target, dtype))
+    )
+    if before != after:
+        raise op.unsupported(f"{before} bits as a type of {after} bits", "the types of a BitCast are equally wide")
+    if source is not None or target is not None:
+        return op.of_kind(narrow.bit_cast(op, x, source, target, dtype), target)
+    return x if x.dtype == dtype else op.emit("copy", [x], kind="bitcast", dtype=dtype)
 
 
 @rule("Trilu")
@@ -150,8 +167,8 @@ def trilu(op: Operation) -> Tensor:
 
 
 @rule("Identity")
-def identity(op: Operation) -> Tensor:
-    return op.input(0)
+def identity(op: Operation) -> Value:
+    return op.any(0)
 
 
 @rule("Dropout")

@@ -6,7 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 from linnet._ops import emit
-from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of
+from linnet.converters.onnx import narrow
+from linnet.converters.onnx.narrow import KINDS
+from linnet.converters.onnx.operation import DTYPES, Operation, dtype_name, rank_of, storage_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.graph import Quantization, Tensor
@@ -21,10 +23,10 @@ def _scalar(op: Operation, tensor: Tensor) -> Tensor:
 
 @rule("QuantizeLinear")
 def quantize_linear(op: Operation) -> Tensor:
-    op.ignore("saturate")  # is about float8 only
-    x, scale, zero = op.input(0), op.input(1), op.optional(2)
-    wanted = op.attribute("output_dtype", 0)
-    dtype = dtype_name(wanted, "the result") if wanted else zero.dtype if zero is not None else "u8"
+    x, scale, zero = op.input(0), _scale(op), op.optional(2)
+    saturate, wanted = bool(op.attribute("saturate", 1)), op.attribute("output_dtype", 0)
+    dtype = storage_of(wanted, "the result") if wanted else zero.dtype if zero is not None else "u8"
+    kind = KINDS.get(wanted) if wanted else op.kind(2)
     precision = op.attribute("precision", 0)
     if precision and DTYPES.get(precision) != "f32":
         raise op.unsupported(f"precision {precision}", "linnet divides in f32: leave `precision` out")
@@ -32,26 +34,59 @@ def quantize_linear(op: Operation) -> Tensor:
     per_tensor = not scale.rank or scale.static_shape == (1,)
     if x.dtype in ("i32", "f16", "bf16"):
         x = op.cast(x, "f32")
-    if scale.dtype != "f32":
-        scale = op.cast(scale, "f32")
+    if kind is not None and not kind.integer:
+        y = op.map([x, _spread(op, scale, x, axis, block)], lambda p, v, s: v / s)
+        if zero is not None:
+            shift = _spread(op, narrow.decoded(op, zero, kind), x, axis, block)
+            y = op.map([y, shift], lambda p, v, z: v + z)
+        return op.of_kind(narrow.encoded(op, y, kind, saturate), kind)
     attributes = {"dtype": dtype} if per_tensor else {"dtype": dtype, "axis": axis, "block": block}
     operands = [x, _scalar(op, scale) if per_tensor else scale]
     if zero is not None:
         operands.append(_scalar(op, zero) if per_tensor else zero)
-    return op.emit("quantize", operands, **attributes)
+    y = op.emit("quantize", operands, **attributes)
+    if kind is not None:  # what saturates at 8 bits saturates at fewer just as well afterwards
+        low, high = kind.limits
+        y = op.of_kind(op.map([y], lambda p, v: v.max(low).min(high)), kind)
+    return y
+
+
+def _scale(op: Operation) -> Tensor:
+    """The scale as f32; it may be powers of two in float8e8m0."""
+    scale, kind = op.input(1), op.kind(1)
+    return op.cast(scale, "f32") if kind is None else narrow.decoded(op, scale, kind)
+
+
+def _spread(op: Operation, parameter: Tensor, x: Tensor, axis: int, block: int) -> Tensor:
+    """A scale or zero point in a shape that broadcasts over x: per tensor, per slice of an axis, or per block of it."""
+    if not parameter.rank or parameter.static_shape == (1,):
+        return op.reshape(parameter, [])
+    rank = rank_of(x, "input 0")
+    axis += rank if axis < 0 else 0
+    if not block:
+        return op.reshape(parameter, [-1 if d == axis else 1 for d in range(rank)])
+    length = op.reshape(op.shape_of(x, axis, axis + 1), [])
+    steps = op.emit("range", [op.constant(np.int64(0)), length, op.constant(np.int64(1))])
+    return op.emit("gather", [parameter, op.map([steps], lambda p, i: i / block)], kind="take", axis=axis)
 
 
 @rule("DequantizeLinear")
 def dequantize_linear(op: Operation) -> Tensor:
-    x, scale, zero = op.input(0), op.input(1), op.optional(2)
+    x, scale, zero, kind = op.input(0), _scale(op), op.optional(2), op.kind(0)
     if x.dtype not in (*RANGES, "i32"):
         raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
     wanted = op.attribute("output_dtype", 0)
-    dtype = dtype_name(wanted, "the result") if wanted else scale.dtype
+    if not wanted and op.kind(1) is not None:
+        raise op.unsupported("a float8e8m0 scale without output_dtype", "say the result's type: output_dtype")
+    dtype = dtype_name(wanted, "the result") if wanted else op.input(1).dtype
     axis, block = op.attribute("axis", 1), op.attribute("block_size", 0)
     per_tensor = not scale.rank or scale.static_shape == (1,)
-    if scale.dtype != "f32":
-        scale = op.cast(scale, "f32")
+    if kind is not None and not kind.integer:
+        y = narrow.decoded(op, x, kind)
+        if zero is not None and (zero.data is None or zero.data.any()):
+            shift = _spread(op, narrow.decoded(op, zero, kind), x, axis, block)
+            y = op.map([y, shift], lambda p, v, z: v - z)
+        return op.cast(op.map([y, _spread(op, scale, x, axis, block)], lambda p, v, s: v * s), dtype)
     attributes = {"dtype": "f32"} if per_tensor else {"dtype": "f32", "axis": axis, "block": block}
     operands = [x, _scalar(op, scale) if per_tensor else scale]
     if zero is not None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from linnet.converters.tflite import hybrid
 from linnet.converters.tflite.fixed_point import quantize_multiplier
 from linnet.converters.tflite.operation import Operation, per_tensor
 from linnet.converters.tflite.registry import rule
 from linnet.converters.tflite.rules.convolution import finish, product_operands, product_quantization
-from linnet.graph import Quantization, Tensor
+from linnet.graph import Quantization, Tensor, numpy_dtype
 from linnet.mapping import Expr
 
 
@@ -41,6 +42,11 @@ def fully_connected(op: Operation) -> Tensor:
     keep = op.option("keep_dims")
     if x.rank != 2 and not (keep and x.shape is not None and x.shape[-1] == depth):
         x = op.reshape(x, [-1, depth])
+    stored = numpy_dtype(weights.dtype)
+    if hybrid.applies(x, stored, weights.quantization):
+        assert weights.quantization is not None
+        w = weights if weights.data is None else op.constant(hybrid.signed(weights.data))
+        return finish(op, hybrid.matmul(op, x, w, weights.quantization.scale, op.optional(2), transpose_b=True))
     if weights.data is None:
         if x.quantization is not None:
             w, bias, integer = weights, op.optional(2), True
@@ -93,8 +99,11 @@ def batch_matmul(op: Operation) -> Tensor:
     if integer:
         a, b = one_scale(op, a, b)
         attributes["requant"] = "tflite_single"
-    elif b.quantization is not None:
-        op.importer.hybrid.append(op.output().name)
-        b = op.real(b)
+    elif hybrid.applies(a, numpy_dtype(b.dtype), b.quantization):
+        assert b.quantization is not None
+        if attributes.pop("transpose_a"):
+            order = list(range(op.rank()))
+            a = op.transpose(a, [*order[:-2], order[-1], order[-2]])
+        return hybrid.matmul(op, a, b, b.quantization.scale, None, **attributes)
     y = op.emit("matmul", [a, b], product_quantization(op, integer), **attributes)
     return op.quantized(y, op.output()) if integer else y

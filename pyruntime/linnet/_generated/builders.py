@@ -45,12 +45,13 @@ def copy(
     allow_zero: bool = False,
     block: int = 0,
     depth_mode: str = 'dcr',
+    dtype: str = 'none',
     outputs: int = 1,
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """Moves elements without changing them. `kind` says how; where a kind takes a shape, sizes, pads or repeats, they come from the attribute, or from the second and later inputs when these are given (1-D i64 tensors, known at plan time unless the graph truly depends on data): reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). Semantics are those of the ONNX ops of the same name at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze and unsqueeze move no bytes; concat, split and slice are views where layout allows."""
-    result = emit("copy", [*x], {"kind": kind, "axis": axis, "axes": axes, "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode}, outputs, name, function)
+    """Moves elements without changing them. `kind` says how; where a kind takes a shape, sizes, pads or repeats, they come from the attribute, or from the second and later inputs when these are given (1-D i64 tensors, known at plan time unless the graph truly depends on data): reshape(x, shape), expand(x, shape), tile(x, repeats), slice(x, starts, ends, axes, steps), pad(x, pads, value, axes), squeeze(x, axes), unsqueeze(x, axes), split(x, sizes), concat(x...). Semantics are those of the ONNX ops of the same name at opset 26 (Reshape, Expand, Tile, Slice, Pad, ...). identity, reshape, squeeze, unsqueeze and bitcast (the same bits as another element type of the same width) move no bytes; concat, split and slice are views where layout allows."""
+    result = emit("copy", [*x], {"kind": kind, "axis": axis, "axes": axes, "perm": perm, "starts": starts, "ends": ends, "steps": steps, "pads": pads, "pad_mode": pad_mode, "value": value, "shape": shape, "allow_zero": allow_zero, "block": block, "depth_mode": depth_mode, "dtype": dtype}, outputs, name, function)
     return result
 
 

@@ -31,7 +31,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'layout': 'any',
         'gradient': 'copy: its adjoint',
         'attributes': {
-            'kind': (0, 'enum', 'identity', {'identity': 0, 'reshape': 1, 'transpose': 2, 'concat': 3, 'split': 4, 'slice': 5, 'pad': 6, 'expand': 7, 'tile': 8, 'squeeze': 9, 'unsqueeze': 10, 'depth_to_space': 11, 'space_to_depth': 12}),
+            'kind': (0, 'enum', 'identity', {'identity': 0, 'reshape': 1, 'transpose': 2, 'concat': 3, 'split': 4, 'slice': 5, 'pad': 6, 'expand': 7, 'tile': 8, 'squeeze': 9, 'unsqueeze': 10, 'depth_to_space': 11, 'space_to_depth': 12, 'bitcast': 13}),
             'axis': (1, 'int', 0, None),
             'axes': (2, 'ints', (), None),
             'perm': (3, 'ints', (), None),
@@ -45,6 +45,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'allow_zero': (11, 'bool', False, None),
             'block': (12, 'int', 0, None),
             'depth_mode': (13, 'enum', 'dcr', {'dcr': 0, 'crd': 1}),
+            'dtype': (14, 'dtype', 'none', None),
         },
     },
     'reduce': {

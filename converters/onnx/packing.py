@@ -1,0 +1,71 @@
+"""Constants of 2 and 4 bits, several to a byte in the file: a few nodes unpack them, once, while a plan is made.
+Only what is dequantized or decoded is packed; integer kernels keep their bytes, which stay in the mapped file."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from linnet.graph import Function, Graph, Tensor, emit
+from linnet.mapping import Expr, pointwise
+
+SMALLEST = 1024  # elements; below, the nodes cost more than the bytes
+READERS = frozenset({"dequantize", "map"})
+
+
+def pack(graph: Graph) -> None:
+    """Packs what can be packed, in every function."""
+    for function in graph.functions:
+        readers = function.consumers()
+        for tensor in [t for t in function.tensors() if t.data is not None and t.quantization is None]:
+            bits = bits_of(tensor)
+            fits = (
+                readers.get(tensor) and all(n.op in READERS for n in readers[tensor]) and tensor not in function.outputs
+            )
+            if bits and fits:
+                before, function.nodes = function.nodes, []
+                unpacked = unpack(function, tensor, bits)
+                made, function.nodes = function.nodes, before
+                for node in readers[tensor]:
+                    node.inputs = [unpacked if t is tensor else t for t in node.inputs]
+                first = next(i for i, n in enumerate(function.nodes) if n in readers[tensor])
+                function.nodes[first:first] = made
+
+
+def bits_of(tensor: Tensor) -> int:
+    """Bits per element that hold a constant of bytes: 2, 4, or 0 when it needs 8 or is small."""
+    data = tensor.data
+    if data is None or tensor.dtype not in ("i8", "u8") or data.size < SMALLEST:
+        return 0
+    low, high = int(data.min()), int(data.max())
+    for bits in (2, 4):
+        half = 1 << (bits - 1)
+        if (-half <= low and high < half) if tensor.dtype == "i8" else high < 2 * half:
+            return bits
+    return 0
+
+
+def unpack(function: Function, tensor: Tensor, bits: int) -> Tensor:
+    """Nodes that give the constant from its packed bytes, first element in the lowest bits."""
+    assert tensor.data is not None and tensor.static_shape is not None
+    parts, mask = 8 // bits, (1 << bits) - 1
+    flat = tensor.data.reshape(-1).view(np.uint8) & np.uint8(mask)
+    flat = np.pad(flat, (0, -flat.size % parts)).reshape(-1, parts)
+    packed = np.bitwise_or.reduce(flat << (np.arange(parts, dtype=np.uint8) * np.uint8(bits)), axis=1, dtype=np.uint8)
+    stored = function.tensor(f"{tensor.name}_packed", "u8", (packed.size, 1))  # gets its data below: nothing folds
+
+    def body(byte: Expr) -> tuple[Expr, ...]:
+        if tensor.dtype == "u8":
+            return tuple(byte.binary("shift_right", i * bits) & mask for i in range(parts))
+        return tuple(
+            byte.binary("shift_left", 32 - (i + 1) * bits).binary("shift_right", 32 - bits) for i in range(parts)
+        )
+
+    columns = pointwise([stored], body, [tensor.dtype] * parts, function=function)
+    y = emit("copy", columns, {"kind": "concat", "axis": 1})[0]
+    y = emit("copy", [y], {"kind": "reshape", "shape": [-1]})[0]
+    if y.static_shape != (tensor.data.size,):
+        y = emit("copy", [y], {"kind": "slice", "axes": [0], "starts": [0], "ends": [tensor.data.size], "steps": [1]})[
+            0
+        ]
+    stored.data = packed.reshape(-1, 1)
+    return emit("copy", [y], {"kind": "reshape", "shape": list(tensor.static_shape)})[0]

@@ -1,0 +1,347 @@
+"""Rules of LSTM and RNN layers, floats and hybrid: the products with the input are made for all steps at once; then the runtime
+op `recurrent`, or, for projection, layer normalisation, clipping and 8-bit rounding, a loop over the steps (lstm_eval)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.converters.tflite import hybrid
+from linnet.converters.tflite.importer import own_output
+from linnet.converters.tflite.operation import Operation
+from linnet.converters.tflite.registry import rule
+from linnet.graph import Tensor, emit
+from linnet.mapping import Expr
+
+Step = Callable[[Operation, Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
+IN_OP = {"none": (3, 1.0), "relu": (2, 0.0), "tanh": (1, 0.0)}  # of the runtime op: activation and its alpha
+
+
+def over_time(
+    op: Operation, rows: Sequence[Tensor], states: Sequence[Tensor], step: Step, reverse: bool
+) -> list[Tensor]:
+    """The states after all steps, then the first state after each, stacked. step(op, rows of a step, states) gives states.
+    rows: [time, ...], read along dimension 0, from the end when `reverse`."""
+    count = rows[0].shape[0] if rows[0].shape else None
+    if count == 1:
+        after = step(op, [op.copy([r], kind="squeeze", axes=[0]) for r in rows], states)
+        return [*after, op.copy([after[0]], kind="unsqueeze", axes=[0])]
+    last = op.emit("shape", [rows[0]], start=0, end=1)
+    trips = op.reshape(last, [])
+    last = op.map([last], lambda v: v - 1)
+    body = op.function.graph.function(f"steps_{op.output().name}")
+    iteration = body.placeholder("iteration", "i64", ())
+    condition = body.placeholder("condition", "bool", ())
+    inner = op.within(body)
+    carried = []
+    for state in states:
+        carried.append(body.placeholder(state.name, state.dtype, state.shape))
+        carried[-1].quantization = state.quantization
+    captured = []
+    for tensor in [last, *rows]:
+        captured.append(body.placeholder(tensor.name, tensor.dtype, tensor.shape))
+        captured[-1].quantization = tensor.quantization
+    place = inner.map([captured[0], iteration], lambda n, i: n - i) if reverse else iteration
+    place = inner.reshape(place, [])
+    current = [inner.emit("gather", [r, place], r.quantization, axis=0) for r in captured[1:]]
+    after = step(inner, current, carried)
+    for tensor in (condition, *after, after[0]):
+        body.outputs.append(own_output(body, tensor, body.outputs))
+    made = emit(
+        "while", [trips, None, *states, last, *rows], {"body_function": body, "carried": len(states)}, len(states) + 1,
+        function=op.function,
+    )  # fmt: skip
+    made = list(made)  # the node keeps its own list
+    for tensor, state in zip(made, [*states, states[0]], strict=True):
+        tensor.quantization = state.quantization
+    if reverse:
+        made[-1] = op.slice(made[-1], 0, 1 << 62, -(1 << 62), -1)
+    return made
+
+
+class Matrix(NamedTuple):
+    """Weights [rows, columns]: f32, or i8 with a scale for each row."""
+
+    value: npt.NDArray[Any]
+    scale: npt.NDArray[np.float32] | None
+
+    def times(self, op: Operation, x: Tensor, bias: Tensor | None = None) -> Tensor:
+        """x @ value.T + bias."""
+        if self.scale is None:
+            return op.emit("matmul", [x, op.constant(self.value), bias], transpose_b=True)
+        return hybrid.matmul(op, x, op.constant(self.value), self.scale, bias, transpose_b=True)
+
+
+def matrix(op: Operation, indices: Sequence[int]) -> Matrix:
+    """Operands one below the other; vectors are diagonals."""
+    parts, scales = [], []
+    for index in indices:
+        value, quantization = op.require(index, "a weight"), op.input(index).quantization
+        if quantization is None:
+            value = value.astype(np.float32)
+            parts.append(np.diag(value) if value.ndim == 1 else value)
+            continue
+        if value.ndim != 2 or value.dtype not in (np.int8, np.uint8):
+            raise op.unsupported(
+                f"a weight of {value.dtype} with shape {list(value.shape)}", "export it with float weights"
+            )
+        parts.append(hybrid.signed(value))
+        scales.append(np.broadcast_to(quantization.scale.reshape(-1)[:1], value.shape[:1]))
+    if scales and len(scales) != len(parts):
+        raise op.unsupported("weights of which some are integers", "quantize all of them, or none")
+    return Matrix(np.concatenate(parts), np.concatenate(scales).astype(np.float32) if scales else None)
+
+
+def vector(op: Operation, index: int) -> npt.NDArray[np.float32] | None:
+    """An operand as real numbers; None when it is left out."""
+    tensor = op.optional(index)
+    if tensor is None:
+        return None
+    value = op.require(index, "a weight").astype(np.float32)
+    if tensor.quantization is not None:
+        value = value * tensor.quantization.scale.reshape(-1)[:1]
+    return value
+
+
+def activated(op: Operation, name: str) -> Callable[[Expr], Expr]:
+    functions: dict[str, Callable[[Expr], Expr]] = {
+        "none": lambda x: x, "relu": lambda x: x.max(0.0), "relu6": lambda x: x.max(0.0).min(6.0), "tanh": lambda x: x.tanh(),
+        "relu_n1_to_1": lambda x: x.max(-1.0).min(1.0),
+    }  # fmt: skip
+    if name not in functions:
+        raise op.unsupported(f"the fused activation {name!r}", "export the model without it")
+    return functions[name]
+
+
+class Layer(NamedTuple):
+    """Where the operands of one direction of an LSTM lie. Four indices each: input, forget, cell and output gate."""
+
+    inputs: Sequence[int]
+    recurrent: Sequence[int]
+    peephole: Sequence[int]  # input, forget, output
+    bias: Sequence[int]
+    projection: int
+    hidden: int
+    cell: int
+    norm: Sequence[int] = ()
+    extra: Sequence[int] = ()  # weights of the auxiliary input
+
+
+class Lstm:
+    """One direction of an LSTM."""
+
+    def __init__(self, op: Operation, layer: Layer) -> None:
+        self.op, self.layer = op, layer
+        self.gates = [i for i in range(4) if op.optional(layer.inputs[i]) is not None]
+        if self.gates not in ([0, 1, 2, 3], [1, 2, 3]):
+            raise op.unsupported("weights of a gate are missing", "the model is damaged: export it again")
+        self.coupled = len(self.gates) == 3  # the input gate is 1 - the forget gate
+        self.input_weights = matrix(op, [layer.inputs[g] for g in self.gates])
+        self.weights = matrix(op, [layer.recurrent[g] for g in self.gates])
+        found = [vector(op, layer.bias[g]) for g in self.gates]
+        if any(b is None for b in found):
+            raise op.unsupported("the bias of a gate is missing", "the model is damaged: export it again")
+        self.bias = [b for b in found if b is not None]
+        self.peephole = [vector(op, i) for i in layer.peephole]
+        self.norm = [vector(op, layer.norm[g]) for g in self.gates] if layer.norm else []
+        self.normalized = bool(self.norm) and self.norm[0] is not None
+        self.size = self.bias[0].size
+        self.activation = op.activation()
+        self.cell_clip, self.projection_clip = float(op.option("cell_clip")), float(op.option("projection_clip"))
+        self.projection = None if op.optional(layer.projection) is None else matrix(op, [layer.projection])
+
+    def run(self, x: Tensor, extra: Tensor | None, reverse: bool) -> Tensor:
+        """x [time, batch, input] to [time, batch, output]; the state is kept."""
+        op, layer = self.op, self.layer
+        bias = None if self.normalized else op.constant(np.concatenate(self.bias))
+        z = self.input_weights.times(op, x, bias)
+        if extra is not None:
+            more = matrix(op, [layer.extra[g] for g in self.gates]).times(op, extra)
+            z = op.map([z, more], lambda a, b: a + b)
+        h, c = op.input(layer.hidden), op.input(layer.cell)
+        simple = not self.normalized and self.projection is None and self.cell_clip <= 0 and self.weights.scale is None
+        if simple and self.activation in IN_OP:
+            y, h, c = self.in_one(z, h, c, reverse)
+        else:
+            h, c, y = over_time(op, [z], [h, c], self.step, reverse)
+        op.keep(layer.hidden, h)
+        op.keep(layer.cell, c)
+        return y
+
+    def in_one(self, z: Tensor, h: Tensor, c: Tensor, reverse: bool) -> tuple[Tensor, Tensor, Tensor]:
+        """By the runtime op, whose gates are in the order input, output, forget, cell. A coupled input gate is 1 - sigmoid(f),
+        which is sigmoid(-f), and the runtime op's coupled forget gate is 1 minus that."""
+        op, n = self.op, self.size
+        parts = dict(zip(self.gates, op.emit_all("copy", [z], len(self.gates), kind="split", axis=-1,
+                                                 shape=[n] * len(self.gates)), strict=True))  # fmt: skip
+        weights = dict(zip(self.gates, np.split(self.weights.value, len(self.gates)), strict=True))
+        peephole = [np.zeros(n, np.float32) if p is None else p for p in self.peephole]
+        if self.coupled:
+            parts[0], weights[0], peephole[0] = op.map([parts[1]], lambda v: -v), -weights[1], -peephole[1]
+        order = (0, 3, 1, 2)
+        function, alpha = IN_OP[self.activation]
+        p = op.copy([parts[g] for g in order], kind="concat", axis=2)
+        r = op.constant(np.concatenate([weights[g] for g in order])[None])
+        peepholes = None
+        if any(v is not None for v in self.peephole):
+            peepholes = op.constant(np.concatenate([peephole[0], peephole[2], peephole[1]])[None])
+        first = [op.copy([s], kind="unsqueeze", axes=[0]) for s in (h, c)]
+        y, h, c = op.emit_all(
+            "recurrent", [p, r, *first, None, peepholes], 3, kind="lstm", direction="reverse" if reverse else "forward",
+            activations=[0, function, function], alpha=[0.0, alpha, alpha], beta=[0.0, 0.0, 0.0], input_forget=self.coupled,
+        )  # fmt: skip
+        squeezed = [op.copy([t], kind="squeeze", axes=[a]) for t, a in ((y, 1), (h, 0), (c, 0))]
+        return squeezed[0], squeezed[1], squeezed[2]
+
+    def step(self, op: Operation, rows: Sequence[Tensor], states: Sequence[Tensor]) -> list[Tensor]:
+        """One step: rows are the products with the input, biases in them. The peephole of the output gate sees the new cell."""
+        h, c = states
+        z = op.map([rows[0], self.weights.times(op, h)], lambda a, b: a + b)
+        count = len(self.gates)
+        found = op.emit_all("copy", [z], count, kind="split", axis=-1, shape=[self.size] * count)
+        z_gates = dict(zip(self.gates, found, strict=True))
+        looked = {1: self.peephole[1]} if self.coupled else {0: self.peephole[0], 1: self.peephole[1]}
+        for gate, weight in looked.items():
+            z_gates[gate] = self.finished(op, gate, z_gates[gate], c, weight)
+        z_gates[2] = self.finished(op, 2, z_gates[2], c, None)
+        act, clip = activated(op, self.activation), self.cell_clip
+
+        def cell(old: Expr, forget: Expr, new: Expr, *given: Expr) -> Expr:
+            f = forget.sigmoid()
+            i = given[0].sigmoid() if given else f.lift(1.0) - f
+            value = f * old + i * act(new)
+            return value.max(-clip).min(clip) if clip > 0 else value
+
+        c = op.map([c, z_gates[1], z_gates[2], *([] if self.coupled else [z_gates[0]])], cell)
+        out = self.finished(op, 3, z_gates[3], c, self.peephole[2])
+        h = op.map([out, c], lambda o, v: o.sigmoid() * act(v))
+        if self.projection is not None:
+            bias = vector(op, self.layer.projection + 1)
+            h = self.projection.times(op, h, None if bias is None else op.constant(bias))
+            limit = self.projection_clip
+            if limit > 0:
+                h = op.map([h], lambda v: v.max(-limit).min(limit))
+        return [h, c]
+
+    def finished(self, op: Operation, gate: int, z: Tensor, c: Tensor, peephole: npt.NDArray[Any] | None) -> Tensor:
+        """A gate before its activation, with its peephole and layer normalisation."""
+        if peephole is not None:
+            z = op.map([z, c, op.constant(peephole)], lambda a, v, w: a + w * v)
+        if not self.normalized:
+            return z
+        index = self.gates.index(gate)
+        scale = self.norm[index]
+        assert scale is not None
+        return op.emit("layer_norm", [z, op.constant(scale), op.constant(self.bias[index])], axis=-1, epsilon=1e-8)
+
+
+def sequence(op: Operation, x: Tensor, time_major: bool) -> Tensor:
+    """[time, batch, input] of an input in either order; one without time has one step."""
+    if x.rank == 2:
+        return op.copy([x], kind="unsqueeze", axes=[0])
+    if x.rank != 3:
+        raise op.unsupported(f"an input of rank {x.rank}", "it must be [batch, time, input]")
+    return x if time_major else op.transpose(x, [1, 0, 2])
+
+
+def back(op: Operation, y: Tensor, like: Tensor, time_major: bool) -> Tensor:
+    """The other way round."""
+    if like.rank == 2:
+        return op.copy([y], kind="squeeze", axes=[0])
+    return y if time_major else op.transpose(y, [1, 0, 2])
+
+
+ONE_WAY = Layer(range(1, 5), range(5, 9), range(9, 12), range(12, 16), 16, 18, 19)
+
+
+@rule("LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM")
+def lstm(op: Operation) -> Tensor | list[Tensor]:
+    if op.spec.op == "LSTM" and op.option("kernel") == 1:
+        return basic_lstm(op)
+    x = op.input(0)
+    major = op.spec.op == "LSTM" or bool(op.option("time_major"))
+    layer = ONE_WAY._replace(norm=range(20, 24)) if len(op.inputs) >= 24 else ONE_WAY
+    if x.dtype == "i8":
+        from linnet.converters.tflite.rules.recurrent_integer import integer_lstm
+
+        return back(op, integer_lstm(op, sequence(op, x, major), layer), x, major)
+    return back(op, Lstm(op, layer).run(sequence(op, x, major), None, False), x, major)
+
+
+def basic_lstm(op: Operation) -> list[Tensor]:
+    """The kernel "basic": one matrix of [x, h], gates in the order input, cell, forget, output (reference_ops::LstmCell)."""
+    x, h, c = op.input(0), op.input(1), op.input(4)
+    if x.dtype != "f32":
+        raise op.unsupported("integers in the basic kernel", "export it as a full LSTM")
+    joined = op.copy([x, h], kind="concat", axis=1)
+    z = op.emit("matmul", [joined, op.input(2), op.input(3)], transpose_b=True)
+    size = z.shape[-1] if z.shape else None
+    if not isinstance(size, int):
+        raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+    i, new, f, o = op.emit_all("copy", [z], 4, kind="split", axis=-1, shape=[size // 4] * 4)
+    c = op.map([i, new, f, c], lambda a, b, d, old: a.sigmoid() * b.tanh() + d.sigmoid() * old)
+    h = op.map([o, c], lambda a, v: a.sigmoid() * v.tanh())
+    op.keep(1, h)
+    op.keep(4, c)
+    return [h, c, joined, z]
+
+
+@rule("BIDIRECTIONAL_SEQUENCE_LSTM")
+def bidirectional_lstm(op: Operation) -> list[Tensor]:
+    """An auxiliary input without weights of its own is the input of the backward layer."""
+    x, major, extra = op.input(0), bool(op.option("time_major")), op.optional(39)
+    weighted = op.optional(41) is not None
+    backward = x if extra is None or weighted else extra
+    more = None if extra is None or not weighted else sequence(op, extra, major)
+    forward_layer = Layer(range(1, 5), range(5, 9), range(9, 12), range(12, 16), 16, 35, 36, (), range(40, 44))
+    backward_layer = Layer(range(18, 22), range(22, 26), range(26, 29), range(29, 33), 33, 37, 38, (), range(44, 48))
+    y = Lstm(op, forward_layer).run(sequence(op, x, major), more, False)
+    z = Lstm(op, backward_layer).run(sequence(op, backward, major), more, True)
+    return directions(op, y, z, x, major)
+
+
+def directions(op: Operation, y: Tensor, z: Tensor, like: Tensor, time_major: bool) -> list[Tensor]:
+    """Both outputs, or one with both side by side."""
+    if op.option("merge"):
+        return [back(op, op.copy([y, z], kind="concat", axis=2), like, time_major)]
+    return [back(op, y, like, time_major), back(op, z, like, time_major)]
+
+
+def rnn(op: Operation, x: Tensor, at: int, extra: tuple[Tensor, int] | None, reverse: bool) -> Tensor:
+    """h = activation(W x + R h + b). x [time, batch, input]; operands from `at` on: W, R, b, h. extra: another input and the
+    place of its weights."""
+    weights, bias = matrix(op, [at + 1]), vector(op, at + 2)
+    z = matrix(op, [at]).times(op, x, None if bias is None else op.constant(bias))
+    if extra is not None:
+        more = matrix(op, [extra[1]]).times(op, extra[0])
+        z = op.map([z, more], lambda a, b: a + b)
+    act = activated(op, op.activation())
+
+    def step(inner: Operation, rows: Sequence[Tensor], states: Sequence[Tensor]) -> list[Tensor]:
+        return [inner.map([rows[0], weights.times(inner, states[0])], lambda a, b: act(a + b))]
+
+    h, y = over_time(op, [z], [op.input(at + 3)], step, reverse)
+    op.keep(at + 3, h)
+    return y
+
+
+@rule("RNN", "UNIDIRECTIONAL_SEQUENCE_RNN")
+def one_way_rnn(op: Operation) -> Tensor:
+    x = op.input(0)
+    major = op.spec.op == "RNN" or bool(op.option("time_major"))
+    return back(op, rnn(op, sequence(op, x, major), 1, None, False), x, major)
+
+
+@rule("BIDIRECTIONAL_SEQUENCE_RNN")
+def bidirectional_rnn(op: Operation) -> list[Tensor]:
+    x, major, given = op.input(0), bool(op.option("time_major")), op.optional(9)
+    weighted = op.optional(10) is not None
+    extra = None if given is None else sequence(op, given, major)
+    steps = sequence(op, x, major)
+    y = rnn(op, steps, 1, (extra, 10) if extra is not None and weighted else None, False)
+    other = steps if extra is None or weighted else extra
+    z = rnn(op, other, 5, (extra, 11) if extra is not None and weighted else None, True)
+    return directions(op, y, z, x, major)

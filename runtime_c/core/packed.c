@@ -1,0 +1,103 @@
+/* packed.c - constants that kernels have rearranged, made once per model: programs (plans for other shapes, segments,
+ * bodies of loops) whose steps pack the same share one block, found by looking through the programs that have theirs.
+ */
+#include "core/program.h"
+
+#include <string.h>
+
+struct ln_packed {
+    size_t size; /* with this header */
+    int32_t references;
+};
+
+static void *content(ln_packed *p) { return (char *)p + LN_ALIGNMENT; }
+
+uint64_t ln_packed_size(const ln_call *call) { return LN_ALIGNMENT + ln_round_up(call->packed_bytes, LN_ALIGNMENT); }
+
+static bool same_tensor(const ln_tensor *a, const ln_tensor *b) {
+    if (a->dtype != b->dtype || a->data != b->data || a->quant != b->quant) return false;
+    if (a->data == NULL) return true; /* what runs through the kernel: its shape changes nothing in the constants */
+    const size_t bytes = a->rank > 0 ? (size_t)a->rank * sizeof *a->dims : 0;
+    return a->rank == b->rank && memcmp(a->dims, b->dims, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
+}
+
+/* Data is compared by its address: that of a constant which a plan has folded lives as long as a program that packs it.
+ */
+bool ln_packs_same(const ln_step *a, const ln_step *b) {
+    const ln_call *c = &a->call, *d = &b->call;
+    if (a->kernel != b->kernel || a->kind != b->kind || c->attributes != d->attributes ||
+        c->packed_bytes != d->packed_bytes || c->n_inputs != d->n_inputs || c->packing != d->packing ||
+        !same_tensor(c->inner, d->inner))
+        return false;
+    for (int i = 0; i < c->n_inputs; ++i)
+        if (!same_tensor(&c->inputs[i], &d->inputs[i])) return false;
+    return true;
+}
+
+/* The block of another program of the model that this step could use. */
+static ln_packed *find(const ln_program *program, const ln_step *step) {
+    for (const ln_program *other = program->model->packed_programs; other != NULL; other = other->next)
+        for (int32_t i = 0; i < other->n_steps; ++i)
+            if (other->steps[i].packed >= 0 && ln_packs_same(&other->steps[i], step))
+                return other->packed[other->steps[i].packed];
+    return NULL;
+}
+
+static ln_packed *make(ln_program *program, const ln_step *step) {
+    const size_t size = (size_t)ln_packed_size(&step->call);
+    ln_packed *p = ln_memory_alloc(&program->model->packed, size);
+    if (p == NULL) return NULL;
+    *p = (ln_packed){.size = size};
+    step->kernel->pack(&step->call, content(p));
+    program->packed_own += size;
+    return p;
+}
+
+static void release(ln_program *program) {
+    for (int32_t i = 0; i < program->n_packed; ++i) {
+        ln_packed *p = program->packed[i];
+        if (p != NULL && --p->references == 0) ln_memory_free(&program->model->packed, p, p->size);
+        program->packed[i] = NULL;
+    }
+}
+
+linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
+    linnet_model *model = program->model;
+    linnet_status status = LINNET_OK;
+    if (program->n_packed == 0) return LINNET_OK;
+    ln_lock_exclusive(&model->lock);
+    const bool done = program->packed[0] != NULL;
+    for (int32_t i = 0; status == LINNET_OK && !done && i < program->n_steps; ++i) {
+        const ln_step *step = &program->steps[i];
+        if (step->packed < 0 || program->packed[step->packed] != NULL) continue;
+        ln_packed *p = find(program, step);
+        if (p == NULL) p = make(program, step);
+        program->packed[step->packed] = p;
+        if (p != NULL)
+            ++p->references;
+        else
+            status = ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for packed weights");
+    }
+    if (status != LINNET_OK) {
+        release(program);
+    } else if (!done) {
+        program->next = model->packed_programs;
+        model->packed_programs = program;
+    }
+    ln_unlock(&model->lock);
+    return status;
+}
+
+const void *ln_program_packed(const ln_program *program, const ln_step *step) {
+    return step->packed >= 0 ? content(program->packed[step->packed]) : NULL;
+}
+
+void ln_program_unpack(ln_program *program) {
+    if (program->n_packed == 0 || program->packed == NULL || program->packed[0] == NULL) return;
+    ln_lock_exclusive(&program->model->lock);
+    ln_program **at = &program->model->packed_programs;
+    while (*at != program) at = &(*at)->next;
+    *at = program->next;
+    release(program);
+    ln_unlock(&program->model->lock);
+}
