@@ -21,15 +21,15 @@ SOURCES = $(shell find runtime_c kernels_x86 kernels_arm schema pyruntime conver
 	-type f -not -name '*.pyc')
 
 $(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet ".[demo]"
+	$(BIN)/python -m pip install --quiet ".[examples]"
 	@touch $@
 
 $(VENV)/.test-stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet ".[demo,test]"
+	$(BIN)/python -m pip install --quiet ".[examples,test]"
 	@touch $@
 
 $(VENV)/.lint-stamp: $(VENV)/.test-stamp
-	$(BIN)/python -m pip install --quiet ".[demo,test,dev]"
+	$(BIN)/python -m pip install --quiet ".[examples,test,dev]"
 	@touch $@
 
 venv: $(VENV)/.test-stamp ## the virtual environment in .venv with linnet and all that the tests need

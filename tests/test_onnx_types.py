@@ -143,6 +143,43 @@ def test_moves_keep_type_and_bits(kind: narrow.Kind) -> None:
     assert np.array_equal(y.astype(np.float32), x.T.astype(np.float32), equal_nan=True)
 
 
+@pytest.mark.parametrize("kind", [*INTEGERS, *FLOATS], ids=names([*INTEGERS, *FLOATS]))
+def test_through_branches_and_loops(kind: narrow.Kind) -> None:
+    """An If, a Loop and a Scan carry codes; what they give still knows its type."""
+    constant = numpy_helper.from_array(np.ones(4, np.float32).astype(kind.numpy), "c")
+    then = helper.make_graph([helper.make_node("Identity", ["x"], ["a"])], "t", [], [onnx.ValueInfoProto(name="a")])
+    other = helper.make_graph([helper.make_node("Identity", ["c"], ["b"])], "e", [], [onnx.ValueInfoProto(name="b")])
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["k"], ["k2"]), helper.make_node("Identity", ["v"], ["w"]),
+         helper.make_node("Identity", ["v"], ["u"])],
+        "b",
+        [helper.make_tensor_value_info("i", 7, []), helper.make_tensor_value_info("k", 9, []),
+         helper.make_tensor_value_info("v", kind.number, [4])],
+        [onnx.ValueInfoProto(name=n) for n in ("k2", "w", "u")],
+    )  # fmt: skip
+    scan = helper.make_graph(
+        [helper.make_node("Identity", ["row"], ["out"])],
+        "s",
+        [helper.make_tensor_value_info("row", kind.number, [4])],
+        [onnx.ValueInfoProto(name="out")],
+    )
+    nodes = [
+        helper.make_node("If", ["flag"], ["p"], then_branch=then, else_branch=other),
+        helper.make_node("Loop", ["trips", "", "p"], ["q", "rows"], body=body),
+        helper.make_node("Scan", ["rows"], ["z"], body=scan, num_scan_inputs=1),
+    ]
+    proto = model(
+        nodes, {"x": (kind.number, [4]), "flag": (9, []), "trips": (7, [])}, ["p", "q", "z"], [constant], opset=25
+    )
+    x = np.array([0, 1, 1, 0], np.float32).astype(kind.numpy)
+    for flag in (True, False):
+        results = run(proto, {"x": x, "flag": np.array(flag), "trips": np.array(3)})
+        assert [r.dtype for r in results] == [kind.numpy] * 3
+        wanted = (x if flag else np.ones(4)).astype(np.float32)
+        for r in results:
+            assert np.array_equal(r.astype(np.float32), np.broadcast_to(wanted, r.shape), equal_nan=True)
+
+
 @pytest.mark.parametrize("kind", ["int4", "uint4", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz"])
 @pytest.mark.parametrize("granularity", ["tensor", "axis", "block"])
 def test_quantize_and_dequantize(kind: str, granularity: str) -> None:
@@ -259,7 +296,7 @@ def test_two_types_do_not_mix() -> None:
 def test_the_file_says_the_true_type() -> None:
     node = helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT8E5M2)
     metadata = linnet.from_onnx(model([node], {"x": (TensorProto.UINT4, [2])}, ["y"])).metadata
-    assert metadata["onnx.type.x"] == "uint4" and metadata["onnx.type.y"] == "float8e5m2"
+    assert metadata["type.x"] == "uint4" and metadata["type.y"] == "float8e5m2"
 
 
 WIDTHS = {

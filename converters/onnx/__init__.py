@@ -3,44 +3,58 @@ Loading, the walk over the graph, the rules per op, and the rewrites that follow
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import onnx
 
 from linnet.converters.onnx import loader
 from linnet.converters.onnx.importer import Importer
+from linnet.converters.onnx.interface import Shapes
+from linnet.converters.onnx.outline import outline
 from linnet.converters.onnx.problems import ConversionError, Problem
 from linnet.graph import Graph
+from linnet.outline import Conversion
 
-__all__ = ["ConversionError", "Problem", "from_onnx"]
+__all__ = ["ConversionError", "Problem", "examine", "from_onnx"]
 
 
 def from_onnx(
     model: str | Path | onnx.ModelProto,
-    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    input_shapes: Shapes | None = None,
     optimize: bool = True,
 ) -> Graph:
     """Converts an ONNX model (opsets up to 28) into a graph with the signature "infer", named as the model's values are.
 
-    input_shapes: {input name: shape} fixes dimensions that the model leaves open. optimize: False keeps one runtime node
-    per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and `ConversionError`, whose
-    `.problems` lists everything that stands in the way, when the model cannot be converted.
+    input_shapes: {input name: shape} fixes dimensions that the model leaves open; for a sequence a list of shapes, one per
+    element, fixes its length; for an optional, None says that it is absent and a shape that it is there. optimize: False
+    keeps one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and
+    `ConversionError`, whose `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
+    conversion = examine(model, input_shapes, optimize)
+    if conversion.problems:
+        raise ConversionError(conversion.problems)
+    return conversion.graph
+
+
+def examine(
+    model: str | Path | onnx.ModelProto,
+    input_shapes: Shapes | None = None,
+    optimize: bool = True,
+) -> Conversion:
+    """As `from_onnx`, but problems are returned beside what could be converted. Raises `FileError`."""
     folder = None
     if not isinstance(model, onnx.ModelProto):
         model, folder = loader.load(model)
     importer = Importer(model, folder)
     graph = importer.convert_model(input_shapes)
-    if importer.problems:
-        raise ConversionError(importer.problems)
     graph.metadata["source"] = "onnx"
     for key, value in (("producer", model.producer_name), ("model", model.graph.name)):
         if value:
             graph.metadata[key] = value
     for entry in model.metadata_props:
         graph.metadata.setdefault(f"onnx.{entry.key}", entry.value)
-    if optimize:
+    if optimize and not importer.problems:
         from linnet.converters.onnx.rewrite import rewrite
 
         rewrite(graph)
@@ -48,4 +62,4 @@ def from_onnx(
             from linnet.converters.onnx.packing import pack
 
             pack(graph)
-    return graph
+    return Conversion(graph, importer.problems, partial(outline, model))

@@ -10,17 +10,21 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
-from linnet.converters.onnx import narrow, rules
+from linnet.converters.onnx import interface, narrow, rules
+from linnet.converters.onnx.hints import nearest
+from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
+from linnet.converters.onnx.values import COMPOSITE, Listed, Maybe, Packed, Value, leaves, rebuilt
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
 
 MAIN = ("", "ai.onnx")
 OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
+NUMBERS = {name: number for number, name in DTYPES.items()}
 MAX_DEPTH = 32  # of functions inside functions
 
 
@@ -30,7 +34,7 @@ class Scope:
     def __init__(self, opsets: Mapping[str, int], parent: Scope | None = None) -> None:
         self.opsets = dict(opsets)
         self.parent = parent
-        self.values: dict[str, Tensor | None] = {}
+        self.values: dict[str, Value] = {}
         self.initializers: dict[str, onnx.TensorProto] = {}
 
     def opset(self, domain: str) -> int:
@@ -40,9 +44,10 @@ class Scope:
 class Body(Scope):
     """The scope of a branch or loop body that becomes a function: what it takes from outside becomes an input of it."""
 
-    def __init__(self, parent: Scope, outer: Function, function: Function) -> None:
+    def __init__(self, parent: Scope, outer: Function, function: Function, any_shape: bool = False) -> None:
         super().__init__(parent.opsets, parent)
         self.outer, self.function = outer, function
+        self.any_shape = any_shape  # what is captured has dimensions that are not known inside
         self.captured: dict[Tensor, Tensor] = {}  # tensor outside: input inside
         self.iteration: Tensor | None = None  # of a loop
 
@@ -51,7 +56,8 @@ class Body(Scope):
         if tensor.data is not None:
             return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
         if tensor not in self.captured:
-            inside = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
+            shape = (None,) * len(tensor.shape) if self.any_shape and tensor.shape is not None else tensor.shape
+            inside = self.function.placeholder(tensor.name, tensor.dtype, shape)
             self.captured[tensor] = inside
         return self.captured[tensor]
 
@@ -81,6 +87,7 @@ class Importer:
         self.depth = 0
         self.bodies: dict[Function, Body] = {}
         self.randomness = Randomness(self)
+        self.names: list[str] = []  # of the signature's inputs
 
     # -- problems
 
@@ -98,8 +105,8 @@ class Importer:
 
     # -- values
 
-    def resolve(self, scope: Scope, name: str) -> Tensor | None:
-        """The tensor of a name, making constants of initializers at their first use. Raises KeyError."""
+    def resolve(self, scope: Scope, name: str) -> Value:
+        """The value of a name, making constants of initializers at their first use. Raises KeyError."""
         at: Scope | None = scope
         while at is not None:
             if name in at.values:
@@ -117,21 +124,25 @@ class Importer:
                     found = self.resolve(at.parent, name)
                 finally:
                     self.function = inner
-                if found is not None:
-                    outside, found = found, at.capture(found)
-                    if outside in self.kinds:
-                        self.kinds[found] = self.kinds[outside]
-                    if id(outside) in self.tainted:
-                        self.tainted.add(id(found))
-                        self.keep.append(found)
+                found = rebuilt(found, (self.captured(at, t) for t in leaves(found)))
                 at.values[name] = found
                 return found
             at = at.parent
         raise KeyError(name)
 
-    def inputs_of(self, scope: Scope, node: NodeProto) -> list[Tensor | None]:
+    def captured(self, body: Body, outside: Tensor) -> Tensor:
+        """The tensor of a body that stands for one outside, with what is known of that one."""
+        inside = body.capture(outside)
+        if outside in self.kinds:
+            self.kinds[inside] = self.kinds[outside]
+        if id(outside) in self.tainted:
+            self.tainted.add(id(inside))
+            self.keep.append(inside)
+        return inside
+
+    def inputs_of(self, scope: Scope, node: NodeProto) -> list[Value]:
         """The node's operands; what cannot be had is a problem and becomes a tainted placeholder."""
-        operands: list[Tensor | None] = []
+        operands: list[Value] = []
         for name in node.input:
             if not name:
                 operands.append(None)
@@ -216,12 +227,12 @@ class Importer:
     def convert(self, node: NodeProto, scope: Scope) -> None:
         """Runs one node's rule and enters its outputs into the scope."""
         operands = self.inputs_of(scope, node)
-        tainted = any(t is not None and id(t) in self.tainted for t in operands)
+        tainted = any(id(t) in self.tainted for value in operands for t in leaves(value))
         before = len(self.function.nodes)
         outer = self.function.source
         if not self.depth:
             self.function.source = f"{node.op_type}:{label(node)}"
-        results: list[Tensor | None] | None = None
+        results: Sequence[Value] | None = None
         try:
             results = self.lower(node, scope, operands)
         except Unsupported as error:
@@ -244,22 +255,23 @@ class Importer:
             del self.function.nodes[before:]
             results = [self.placeholder(name) for name in node.output]
         elif tainted:
-            self.tainted.update(id(t) for t in results if t is not None and t.data is None)
-            self.keep += [t for t in results if t is not None]
-        fresh = {id(t) for made in self.function.nodes[before:] for t in made.outputs}
-        for name, tensor in zip(node.output, results, strict=False):
+            made = [t for value in results for t in leaves(value)]
+            self.tainted.update(id(t) for t in made if t.data is None)
+            self.keep += made
+        fresh = {id(t) for emitted in self.function.nodes[before:] for t in emitted.outputs}
+        for name, value in zip(node.output, results, strict=False):
             if not name:
                 continue
-            if tensor is not None and id(tensor) in fresh and not self.depth and name != tensor.name:
-                tensor.name = self.function.unique(name)
-                fresh.discard(id(tensor))
-            scope.values[name] = tensor
+            if isinstance(value, Tensor) and id(value) in fresh and not self.depth and name != value.name:
+                value.name = self.function.unique(name)
+                fresh.discard(id(value))
+            scope.values[name] = value
         for name in node.output[len(results) :]:
             if name:
                 self.problem(node, f"output {name!r} is not supported", "remove it if nothing needs it")
                 scope.values[name] = self.placeholder(name)
 
-    def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Tensor | None]) -> list[Tensor | None]:
+    def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> list[Value]:
         """The outputs of one node by its rule, a function of the model, or its ONNX function body."""
         domain = "" if node.domain in MAIN else node.domain
         if (node.domain, node.op_type) in self.functions:
@@ -271,8 +283,7 @@ class Importer:
         if domain or not defs.has(node.op_type, domain):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(
-                f"there is no rule for op {node.op_type!r} {where}",
-                "replace it by standard ONNX ops, or write a rule (CONTRIBUTING.md)",
+                f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
             )
         if opset == 0:
             raise Unsupported("the model does not say its opset", "add an opset import for domain ''")
@@ -300,14 +311,14 @@ class Importer:
         return self.apply(function, operation)
 
     def foreign(
-        self, function: Rule, node: NodeProto, scope: Scope, operands: Sequence[Tensor | None], domain: str
-    ) -> list[Tensor | None]:
+        self, function: Rule, node: NodeProto, scope: Scope, operands: Sequence[Value], domain: str
+    ) -> list[Value]:
         """The outputs of an op outside ai.onnx, which has no schema of its own."""
         like, opset = LIKE.get(key_of(node.op_type, domain)), scope.opset("") or NEWEST_OPSET
         schema = defs.get_schema(like, opset, "") if like is not None else None
         return self.apply(function, Operation(self, scope, node, operands, opset, schema))
 
-    def apply(self, function: Rule, operation: Operation) -> list[Tensor | None]:
+    def apply(self, function: Rule, operation: Operation) -> list[Value]:
         """Runs a rule, and checks that it asked for every attribute that the node gives."""
         result: Any
         narrow.enter(operation)
@@ -320,35 +331,30 @@ class Importer:
         unread = operation.unread()
         if unread:
             raise Unsupported(f"attribute {unread[0]!r} is not supported", "remove it, or write a rule that honours it")
-        results = [result] if isinstance(result, Tensor) or result is None else list(result)
+        results = [result] if isinstance(result, (Tensor, *COMPOSITE)) or result is None else list(result)
         narrow.leave(operation, results)
         return results
 
     # -- functions and branches
 
-    def expand(self, operation: Operation) -> Sequence[Tensor | None]:
+    def expand(self, operation: Operation) -> list[Value]:
         """Lowers a node through the function body of its ONNX schema. Raises Unsupported when it has none."""
         node, schema, opset = operation.node, operation._schema, operation.opset
         body = FunctionProto()
         if schema.has_function:
             body.ParseFromString(pick(schema.get_function_with_opset_version, schema.function_opset_versions, opset))
         elif schema.has_context_dependent_function:
-            types = [type_of(t, self.kinds.get(t) if t is not None else None) for t in operation.inputs]
+            types = [type_of(value, self.kinds) for value in operation.inputs]
             versions = schema.context_dependent_function_opset_versions
             version = max((v for v in versions if v <= opset), default=min(versions))
             text = schema.get_context_dependent_function_with_opset_version(version, node.SerializeToString(), types)
             if text:
                 body.ParseFromString(text)
         if not body.node:
-            raise Unsupported(
-                f"there is no rule for op {node.op_type!r}",
-                "replace it by other ONNX ops, or write a rule (CONTRIBUTING.md)",
-            )
+            raise Unsupported(f"there is no rule for op {node.op_type!r}", nearest(node.op_type, "", opset))
         return self.call(body, node, operation.inputs, schema)
 
-    def call(
-        self, body: FunctionProto, node: NodeProto, operands: Sequence[Tensor | None], schema: Any = None
-    ) -> list[Tensor | None]:
+    def call(self, body: FunctionProto, node: NodeProto, operands: Sequence[Value], schema: Any = None) -> list[Value]:
         """Inlines a function: its body with the node's operands and attributes."""
         if self.depth >= MAX_DEPTH:
             raise Unsupported(f"functions are nested deeper than {MAX_DEPTH}", "a function must not call itself")
@@ -377,16 +383,17 @@ class Importer:
         wanted = [index < len(node.output) and bool(node.output[index]) for index in range(len(body.output))]
         return [self.resolve(scope, n) if n and w else None for n, w in zip(body.output, wanted, strict=True)]
 
-    def branch(self, graph: onnx.GraphProto, scope: Scope) -> list[Tensor | None]:
-        """Inlines a subgraph without inputs, as the branch of an If whose condition is known."""
+    def branch(self, graph: onnx.GraphProto, scope: Scope, given: Mapping[str, Value] | None = None) -> list[Value]:
+        """Inlines a subgraph, as the branch of an If whose condition is known. given: values of its inputs."""
         inner = Scope(scope.opsets, scope)
+        inner.values.update(given or {})
         inner.initializers = {t.name: t for t in graph.initializer}
         self.run(graph.node, inner)
         return [self.resolve(inner, output.name) for output in graph.output]
 
-    def body(self, graph: onnx.GraphProto, scope: Scope) -> Body:
+    def body(self, graph: onnx.GraphProto, scope: Scope, any_shape: bool = False) -> Body:
         """A branch as a function without inputs but what it captures; its outputs are still to be given."""
-        return self.loop_body(graph, scope, None, None)
+        return self.loop_body(graph, scope, None, None, any_shape)
 
     def loop_body(
         self,
@@ -394,13 +401,15 @@ class Importer:
         scope: Scope,
         carried: Sequence[tuple[str, tuple[Dim, ...] | None]] | None,
         begin: Callable[[Body, Tensor, Tensor], None] | None,
+        any_shape: bool = False,
     ) -> Body:
         """A subgraph as a function of (iteration, condition, carried...), and of what it captures.
 
         carried: dtypes and shapes. begin(body, iteration, condition): gives the subgraph's inputs their values.
+        any_shape: the function is made for any dimensions of what it captures.
         """
         function = self.graph.function(graph.name or "body")
-        body = self.bodies[function] = Body(scope, self.function, function)
+        body = self.bodies[function] = Body(scope, self.function, function, any_shape)
         body.initializers = {t.name: t for t in graph.initializer}
         function.source = self.function.source
         outer, self.function, depth, self.depth = self.function, function, self.depth, 0
@@ -423,11 +432,11 @@ class Importer:
 
         return emit(op, list(inputs), attributes, 1, function=self.function)[0]
 
-    def results(self, body: Body, graph: onnx.GraphProto) -> list[Tensor | None]:
-        """The tensors of the subgraph's outputs."""
+    def results(self, body: Body, graph: onnx.GraphProto) -> list[Value]:
+        """The values of the subgraph's outputs."""
         return [self.inside(body, functools.partial(self.resolve, body, o.name)) for o in graph.output]
 
-    def inside(self, body: Body, work: Callable[[], Tensor | None]) -> Tensor | None:
+    def inside(self, body: Body, work: Callable[[], Any]) -> Any:
         """What `work` gives with the body's function as the one that nodes are emitted to."""
         outer, self.function = self.function, body.function
         try:
@@ -435,19 +444,16 @@ class Importer:
         finally:
             self.function = outer
 
-    def give(self, body: Body, tensor: Tensor | None) -> None:
+    def give(self, body: Body, tensor: Tensor) -> None:
         """Makes a tensor of the body an output of its function, through a copy where it is an input or given twice."""
-        if tensor is None:
-            raise Unsupported("a body gives an empty optional value", "give tensors")
         if tensor.node is None or tensor in body.function.outputs:
             source = tensor
             tensor = self.inside(body, lambda: self.emitted("copy", source, kind="identity"))
-            assert tensor is not None
         body.function.outputs.append(tensor)
 
     # -- the whole model
 
-    def convert_model(self, input_shapes: Mapping[str, Sequence[int]] | None) -> Graph:
+    def convert_model(self, input_shapes: interface.Shapes | None) -> Graph:
         """The graph with its signature "infer". Problems are left in `problems`."""
         rules.load()
         scope = Scope(opsets_of(self.model.opset_import))
@@ -469,113 +475,11 @@ class Importer:
                 "store them dense",
                 graph.sparse_initializer[0].values.name,
             )
-        self.declare_inputs(graph, scope, dict(input_shapes or {}))
+        interface.declare_inputs(self, graph, scope, dict(input_shapes or {}))
         self.run(graph.node, scope)
-        self.declare_outputs(graph, scope)
+        interface.declare_outputs(self, graph, scope)
         self.randomness.advance()
         return self.graph
-
-    def declare_inputs(self, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Sequence[int]]) -> None:
-        inputs = [i for i in graph.input if i.name not in scope.initializers]
-        known = {i.name for i in inputs}
-        for name in shapes:
-            if name not in known:
-                self.problem(
-                    None,
-                    f"input_shapes names {name!r}, which is no input",
-                    f"the inputs are {', '.join(known)}",
-                    name,
-                )
-        symbols: dict[str, int] = {}
-        kinds: dict[str, narrow.Kind | None] = {}
-        declared: list[tuple[str, str, tuple[Dim, ...] | None]] = []
-        for info in inputs:
-            shape: tuple[Dim, ...] | None = None
-            dtype = "f32"
-            if not info.type.HasField("tensor_type"):
-                self.problem(None, "the input is no tensor (a sequence, map or optional)", "give tensors", info.name)
-            else:
-                try:
-                    dtype = storage_of(info.type.tensor_type.elem_type)
-                    kinds[info.name] = narrow.KINDS.get(info.type.tensor_type.elem_type)
-                except Unsupported as error:
-                    self.problem(None, f"the input cannot be: {error.reason}", error.hint, info.name)
-                shape = dims_of(info.type.tensor_type)
-            wanted = shapes.get(info.name)
-            if wanted is not None:
-                shape = self.fixed(info.name, shape, tuple(int(d) for d in wanted), symbols)
-            if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
-                self.problem(
-                    None,
-                    f"the input has a negative dimension: {list(shape)}",
-                    "make it positive or symbolic",
-                    info.name,
-                )
-                shape = tuple(None if isinstance(d, int) and d < 0 else d for d in shape)
-            declared.append((info.name, dtype, shape))
-        for name, dtype, shape in declared:
-            if shape is not None:
-                shape = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in shape)
-            scope.values[name] = tensor = self.function.placeholder(name, dtype, shape)
-            self.note(tensor, kinds.get(name), name)
-        self.names = [name for name, _, _ in declared]
-
-    def fixed(
-        self, name: str, shape: tuple[Dim, ...] | None, wanted: tuple[int, ...], symbols: dict[str, int]
-    ) -> tuple[Dim, ...] | None:
-        """The caller's shape of an input, held against the model's."""
-        if shape is None:
-            return wanted
-        fits = len(shape) == len(wanted)
-        for mine, theirs in zip(shape, wanted, strict=False):
-            fits = fits and theirs >= 0 and (not isinstance(mine, int) or mine == theirs)
-            if isinstance(mine, str):
-                fits = fits and symbols.setdefault(mine, theirs) == theirs
-        if not fits:
-            text = ", ".join("?" if d is None else str(d) for d in shape)
-            self.problem(
-                None,
-                f"the shape {list(wanted)} was asked for; the model says [{text}]",
-                "give a shape that fits",
-                name,
-            )
-            return shape
-        return wanted
-
-    def declare_outputs(self, graph: onnx.GraphProto, scope: Scope) -> None:
-        outputs: list[str] = []
-        for info in graph.output:
-            try:
-                tensor = self.resolve(scope, info.name)
-            except (KeyError, Unsupported) as error:
-                if isinstance(error, Unsupported) or not self.problems:
-                    self.problem(None, "nothing makes this output of the model", "export the model again", info.name)
-                continue
-            if tensor is None:
-                self.problem(None, "this output of the model is empty", "remove it", info.name)
-                continue
-            kind = self.kinds.get(tensor)
-            if tensor.node is None or tensor in self.function.outputs:  # an input, a constant, or one output twice
-                from linnet.graph import emit
-
-                self.function.source = f"Identity:{info.name}"
-                tensor = self.identity(tensor, emit)
-            self.function.outputs.append(tensor)
-            outputs.append(info.name)
-            self.note(tensor, kind, info.name)
-        if not graph.output:
-            self.problem(None, "the graph has no outputs", "declare what the model computes", graph.name or "graph")
-        self.graph.signature("infer", self.function, self.names, outputs)
-
-    def note(self, tensor: Tensor, kind: narrow.Kind | None, name: str) -> None:
-        """Keeps the true type of an input or output, here and in the file."""
-        if kind is not None:
-            self.kinds[tensor] = kind
-            self.graph.metadata[f"{narrow.METADATA}{name}"] = kind.name
-
-    def identity(self, tensor: Tensor, emit: Any) -> Tensor:
-        result: Tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=self.function)[0]
-        return result
 
 
 def reads(node: NodeProto) -> set[str]:
@@ -591,35 +495,32 @@ def reads(node: NodeProto) -> set[str]:
     return names
 
 
-def dims_of(kind: Any) -> tuple[Dim, ...] | None:
-    """Shape of a TypeProto.Tensor. Exporters also write -1, or the name "?", for a dimension that is just not known."""
-    if not kind.HasField("shape"):
-        return None
-    dims: list[Dim] = []
-    for d in kind.shape.dim:
-        if d.HasField("dim_value"):
-            dims.append(None if d.dim_value == -1 else d.dim_value)
-        else:
-            dims.append(d.dim_param if d.dim_param not in ("", "?") else None)
-    return tuple(dims)
+def type_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> bytes:
+    """A serialized TypeProto of a value."""
+    text: bytes = _proto_of(value, kinds).SerializeToString()
+    return text
 
 
-def type_of(tensor: Tensor | None, narrow_kind: narrow.Kind | None = None) -> bytes:
-    """A serialized TypeProto of a tensor."""
-    kind = TypeProto()
-    if tensor is not None:
-        number = next(n for n, name in DTYPES.items() if name == tensor.dtype)
-        kind.tensor_type.elem_type = number if narrow_kind is None else narrow_kind.number
-        if tensor.shape is not None:
-            kind.tensor_type.shape.SetInParent()
-            for d in tensor.shape:
-                dim = kind.tensor_type.shape.dim.add()
+def _proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
+    proto = TypeProto()
+    if isinstance(value, Maybe):
+        proto.optional_type.elem_type.CopyFrom(_proto_of(value.value, kinds))
+    elif isinstance(value, (Listed, Packed)):
+        dtype = value.dtype if isinstance(value, Listed) else value.values.dtype
+        kind = value.kind if isinstance(value, Listed) else kinds.get(value.values)
+        proto.sequence_type.elem_type.tensor_type.elem_type = kind.number if kind else NUMBERS[dtype]
+    elif value is not None:
+        kind = kinds.get(value)
+        proto.tensor_type.elem_type = kind.number if kind else NUMBERS[value.dtype]
+        if value.shape is not None:
+            proto.tensor_type.shape.SetInParent()
+            for d in value.shape:
+                dim = proto.tensor_type.shape.dim.add()
                 if isinstance(d, int):
                     dim.dim_value = d
                 elif isinstance(d, str):
                     dim.dim_param = d
-    text: bytes = kind.SerializeToString()
-    return text
+    return proto
 
 
 def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:

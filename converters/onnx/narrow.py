@@ -18,6 +18,7 @@ from linnet.mapping import REGISTER, Expr, Instruction, Program, Store
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
     from linnet.converters.onnx.program import Values
+    from linnet.converters.onnx.values import Value
 
 Array = npt.NDArray[Any]
 
@@ -111,13 +112,13 @@ AWARE = frozenset({
     "SequenceMap", "Shape", "Size", "SplitToSequence",
 })
 # fmt: on
-METADATA = "onnx.type."  # followed by the name of an input or output: its type
+METADATA = "type."  # followed by the name of an input or output: its type
 
 
 def enter(op: Operation) -> None:
     """Before a rule runs. Raises Unsupported where it would compute with codes as if they were numbers."""
     kinds, op_type = op.importer.kinds, op.node.op_type
-    operands = [t for t in op.inputs if t is not None]
+    operands = [t for t in op.inputs if isinstance(t, Tensor)]
     found = {kinds[t].name for t in operands if t in kinds}
     if not found:
         return
@@ -132,11 +133,11 @@ def enter(op: Operation) -> None:
         raise Unsupported(f"{op_type} of different element types: {', '.join(sorted(found | plain))}", hint)
 
 
-def leave(op: Operation, results: Sequence[Tensor | None]) -> None:
+def leave(op: Operation, results: Sequence[Value]) -> None:
     """After a rule has run: notes the type of what a mover gives."""
     kind = op.kind(0) if op.node.op_type in MOVERS else None
     for tensor in results:
-        if tensor is not None and kind is not None and tensor.dtype == kind.storage:
+        if isinstance(tensor, Tensor) and kind is not None and tensor.dtype == kind.storage:
             op.of_kind(tensor, kind)
 
 

@@ -13,6 +13,7 @@ from onnx import AttributeProto, numpy_helper
 
 from linnet.converters.onnx.narrow import KINDS, Kind
 from linnet.converters.onnx.problems import Unknown, Unsupported
+from linnet.converters.onnx.values import Maybe, Value
 from linnet.graph import Dim, Function, Quantization, Tensor, emit
 
 if TYPE_CHECKING:
@@ -63,13 +64,13 @@ class Operation:
         importer: Importer,
         scope: Scope,
         node: onnx.NodeProto,
-        inputs: Sequence[Tensor | None],
+        inputs: Sequence[Value],
         opset: int,
         schema: Any,
     ) -> None:
         self.importer, self.scope, self.node, self.opset = importer, scope, node, opset
         self.function: Function = importer.function
-        self.inputs = list(inputs)
+        self.inputs: list[Value] = list(inputs)
         self._given = {a.name: a for a in node.attribute}
         self._schema = schema
         self.read: set[str] = set()
@@ -84,7 +85,15 @@ class Operation:
         return tensor
 
     def optional(self, index: int) -> Tensor | None:
-        """Operand `index`, or None when the node leaves it out."""
+        """Operand `index`, or None when the node leaves it out. Raises Unsupported for a sequence or optional."""
+        value = self.any(index)
+        if value is not None and not isinstance(value, Tensor):
+            what = "an optional" if isinstance(value, Maybe) else "a sequence"
+            raise Unsupported(f"input {index} is {what}, not a tensor", "take a tensor out of it first")
+        return value
+
+    def any(self, index: int) -> Value:
+        """Operand `index`, whatever it is."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def all_inputs(self) -> list[Tensor]:
@@ -116,8 +125,8 @@ class Operation:
 
     def kind(self, index: int) -> Kind | None:
         """The element type of operand `index` when it is one that linnet's tensors have not."""
-        tensor = self.optional(index)
-        return None if tensor is None else self.importer.kinds.get(tensor)
+        tensor = self.any(index)
+        return self.importer.kinds.get(tensor) if isinstance(tensor, Tensor) else None
 
     def of_kind(self, tensor: Tensor, kind: Kind | None) -> Tensor:
         """The tensor, noted as codes of a narrow type."""
@@ -198,7 +207,7 @@ class Operation:
     def unknown(self, reason: str, hint: str = "give the shapes of the model's inputs (input_shapes)") -> Unknown:
         return Unknown(reason, hint)
 
-    def fallback(self) -> Sequence[Tensor | None]:
+    def fallback(self) -> Sequence[Value]:
         """Lowers this node through the function body that its ONNX schema has. Raises Unsupported without one."""
         self.read.update(self._given)
         return self.importer.expand(self)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
-    from linnet.graph import Tensor
+    from linnet.converters.onnx.values import Value
 
-Result = "Tensor | Sequence[Tensor | None]"
-Rule = Callable[["Operation"], "Tensor | Sequence[Tensor | None]"]
+Rule = Callable[["Operation"], "Value | Sequence[Value]"]
 
 RULES: dict[str, list[tuple[int, Rule]]] = {}  # op type: (since, rule), newest first; "domain:type" outside ai.onnx
 LIKE: dict[str, str] = {}  # "domain:type": the ai.onnx op whose attributes and defaults it shares

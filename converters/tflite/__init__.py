@@ -4,15 +4,18 @@ Reading the file, the walk over its operators, the rules per op and the rewrites
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from linnet.converters.tflite.importer import Importer
+from linnet.converters.tflite.outline import outline
 from linnet.converters.tflite.problems import ConversionError, Problem
 from linnet.converters.tflite.schema import Model
 from linnet.errors import FileError
 from linnet.graph import Graph
+from linnet.outline import Conversion
 
-__all__ = ["ConversionError", "Problem", "from_tflite", "is_tflite"]
+__all__ = ["ConversionError", "Problem", "examine", "from_tflite", "is_tflite"]
 
 
 def is_tflite(path: str | Path) -> bool:
@@ -37,6 +40,16 @@ def from_tflite(
     one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and
     `ConversionError`, whose `.problems` lists everything that stands in the way, when the model cannot be converted.
     """
+    conversion = examine(model, input_shapes, optimize)
+    if conversion.problems:
+        raise ConversionError(conversion.problems, "" if isinstance(model, bytes) else str(model))
+    return conversion.graph
+
+
+def examine(
+    model: str | Path | bytes, input_shapes: Mapping[str, Sequence[int]] | None = None, optimize: bool = True
+) -> Conversion:
+    """As `from_tflite`, but problems are returned beside what could be converted. Raises `FileError`."""
     name = ""
     if not isinstance(model, bytes):
         name = str(model)
@@ -57,8 +70,6 @@ def from_tflite(
             graph = importer.convert(input_shapes)
     else:
         graph = importer.convert(input_shapes)
-    if importer.problems:
-        raise ConversionError(importer.problems, name)
     graph.metadata["source"] = "tflite"
     if importer.model.description:
         graph.metadata["producer"] = importer.model.description
@@ -67,8 +78,8 @@ def from_tflite(
             f"{len(importer.hybrid)} operators have integer weights and float activations, which are rounded to 8 bits on "
             "the way, as in TFLite"
         )
-    if optimize:
+    if optimize and not importer.problems:
         from linnet.converters.tflite.rewrite import rewrite
 
         rewrite(graph)
-    return graph
+    return Conversion(graph, importer.problems, partial(outline, parsed))

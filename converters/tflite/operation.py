@@ -13,7 +13,7 @@ import numpy.typing as npt
 from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpec, option
-from linnet.graph import Function, Quantization, Tensor, dtype_of, emit, numpy_dtype
+from linnet.graph import Function, Quantization, Tensor, emit, numpy_dtype
 from linnet.mapping import REGISTER, Expr, pointwise
 
 if TYPE_CHECKING:
@@ -152,17 +152,9 @@ class Operation:
 
     def lookup(self, x: Tensor, table: npt.NDArray[Any], least: int) -> Tensor:
         """table[x - least] for an integer tensor; the result has the table's element type."""
-        values = self.function.constant(table)
-        out = dtype_of(table.dtype)
-        kind = REGISTER[out]
-        # `table` reads input 1 without broadcasting it, so the node is made by hand
-        from linnet.mapping import Instruction, Program, Store
+        from linnet.mapping import look_up
 
-        program = Program()
-        loaded = Expr(program, program.add(Instruction("load", REGISTER[x.dtype], operand=0)))
-        result = (loaded - least).table(1, kind)
-        program.stores = [Store(result.register, False)]
-        return self.emit("map", [x, values], **program.attributes([out]))
+        return look_up(x, self.function.constant(table), lambda v: v - least)
 
     # -- quantization
 

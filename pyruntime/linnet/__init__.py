@@ -20,11 +20,12 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import converters, onnx_backend, ops, passes
+    from linnet import converters, onnx_backend, ops, passes, preprocess
     from linnet.converters.onnx import from_onnx
     from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
     from linnet.quantize import quantize
+    from linnet.report import Report, check
     from linnet.session import Model, Session, Store, isa_names, load_device
 
 __version__ = "0.1.0"
@@ -33,6 +34,8 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "quantize": "linnet.quantize",
+    "Report": "linnet.report",
+    "check": "linnet.report",
     "pointwise": "linnet.mapping",
     "Model": "linnet.session",
     "Session": "linnet.session",
@@ -40,12 +43,13 @@ _LAZY = {
     "isa_names": "linnet.session",
     "load_device": "linnet.session",
 }
-_MODULES = ("converters", "onnx_backend", "ops", "passes")
+_MODULES = ("converters", "onnx_backend", "ops", "passes", "preprocess")
 
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
-    "Problem", "Quantization", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable", "converters",
-    "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise", "quantize",
+    "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
+    "check", "converters", "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise",
+    "preprocess", "quantize",
 ]  # fmt: skip
 
 

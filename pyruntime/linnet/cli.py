@@ -1,4 +1,4 @@
-"""The command `linnet`: convert, inspect, run, bench. Every failure is one line on stderr and exit status 1.
+"""The command `linnet`: convert, inspect, run, plan, bench. Every failure is one line on stderr and exit status 1.
 Files are written only when everything has succeeded."""
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import click
 
 from linnet.errors import ConversionError, Error, UsageError
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from linnet.tables import show as _show
+from linnet.tables import size as _size
+from linnet.tables import table as _table
 
 DTYPES = ("f32", "f16", "i8", "i16")
 
@@ -24,7 +24,7 @@ DTYPES = ("f32", "f16", "i8", "i16")
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="linnet", prog_name="linnet")
 def cli() -> None:
-    """Convert models, look into them, run and time them."""
+    """Convert models, look into them, run, plan and time them."""
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
@@ -43,7 +43,10 @@ _signature = click.option("--signature", default="infer", show_default=True, hel
 @click.option("--input", "inputs", multiple=True, metavar="NAME=D,D,...", help="Shape of an input; may be repeated.")
 @click.option("--table", type=click.Path(path_type=Path), help="Per-layer overrides to obey (text).")
 @click.option("--table-out", type=click.Path(path_type=Path), help="Write the per-layer table as decided.")
-@click.option("--check", is_flag=True, help="Report everything that stands in the way; write nothing.")
+@click.option("--check", is_flag=True, help="Report problems, precision, memory, operations; write no .lnt file.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), help="With --check: the report as a page, with the graph drawn."
+)
 @_json
 def convert(
     model: Path,
@@ -54,8 +57,9 @@ def convert(
     table: Path | None,
     table_out: Path | None,
     check: bool,
+    html: Path | None,
     as_json: bool,
-) -> None:
+) -> int:
     """Convert an ONNX or TFLite MODEL into a .lnt file, quantizing it where --dtype asks for it."""
     import linnet
     from linnet.inspect_ import summary
@@ -63,41 +67,65 @@ def convert(
 
     if output is None and not check:
         raise UsageError("nowhere to write to", code=101, hint="give -o model.lnt, or --check to only look")
+    if html is not None and not check:
+        raise UsageError("--html is the report of --check", code=101, hint="add --check")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
+    if check:
+        return _check(model, shapes, dtype, calibration, table, html, as_json)
     from linnet.converters.tflite import is_tflite
 
     importer = linnet.from_tflite if is_tflite(model) else linnet.from_onnx
     graph = importer(model, input_shapes=shapes or None)
     if dtype != "f32" or table is not None:
-        batches = None
-        if calibration is not None:
-            from linnet.calibrate import load_batches
-
-            batches = load_batches(calibration, graph.signatures["infer"].inputs)
         graph = linnet.quantize(
-            graph,
-            batches,
-            dtype=dtype,
-            table=table,
-            table_out=None if check else table_out,
+            graph, _batches(calibration, graph), dtype=dtype, table=table, table_out=table_out,
             progress=sys.stderr.isatty(),
-        )
+        )  # fmt: skip
     graph.metadata.setdefault("dtype", dtype)
     content = graph.to_bytes()
     Model(content)  # nothing is written that the runtime would not load
-    if not check and output is not None:
-        from linnet.file import write_atomic
+    assert output is not None
+    from linnet.file import write_atomic
 
-        write_atomic(output, iter([content]))
+    write_atomic(output, iter([content]))
     report = {
-        "model": str(model), "output": None if check else str(output), "dtype": dtype, "bytes": len(content),
+        "model": str(model), "output": str(output), "dtype": dtype, "bytes": len(content),
         "ops": summary(graph)["ops"], "problems": [],
     }  # fmt: skip
     if as_json:
         click.echo(json.dumps(report))
     else:
         nodes = sum(report["ops"].values())
-        click.echo(f"{model}: {nodes} ops, {dtype}, {_size(len(content))}" + ("" if check else f" -> {output}"))
+        click.echo(f"{model}: {nodes} ops, {dtype}, {_size(len(content))} -> {output}")
+    return 0
+
+
+def _batches(calibration: Path | None, graph: Any) -> Any:
+    from linnet.calibrate import load_batches
+
+    return None if calibration is None else load_batches(calibration, graph.signatures["infer"].inputs)
+
+
+def _check(
+    model: Path, shapes: dict[str, tuple[int, ...]], dtype: str, calibration: Path | None, table: Path | None,
+    html: Path | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Prints the report of a model; 1 when it does not convert."""
+    import linnet
+    from linnet import report_text
+
+    report = linnet.check(model, shapes or None, dtype=dtype, calibration=calibration, table=table)
+    if html is not None:
+        from linnet.file import write_atomic
+
+        write_atomic(html, iter([report.to_html().encode()]))
+    if as_json:
+        click.echo(report.to_json())
+    else:
+        for line in report_text.lines(report):
+            click.echo(line)
+        _show(*report_text.tables(report))
+    return 0 if report.converts else 1
 
 
 @cli.command()
@@ -155,7 +183,14 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
 
 @cli.command()
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--input", "inputs", multiple=True, metavar="NAME=FILE.npy", help="Value of an input; may be repeated.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="[NAME=]FILE",
+    help="Value of an input: a .npy file, or a picture or sound where the model has the steps for it inside; may be "
+    "repeated. NAME= may be left out when there is one.",
+)
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Folder for one .npy per output.")
 @click.option(
     "--fetch", "fetches", multiple=True, metavar="NAME", help="Compute this output or tensor instead; may be repeated."
@@ -174,22 +209,24 @@ def run(
     isa_max: str | None,
     as_json: bool,
 ) -> None:
-    """Run a MODEL once on arrays from .npy files."""
+    """Run a MODEL once on arrays from .npy files, pictures or sound; prints labels, boxes and text that it finds."""
     import numpy as np
 
+    from linnet.media import read_feed
+    from linnet.results import Described
     from linnet.session import Session
 
-    feeds: dict[str, Any] = {}
-    for name, text in _pairs(inputs, "--input x=x.npy"):
-        try:
-            feeds[name] = np.load(text, allow_pickle=False)
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-            raise UsageError(
-                f"cannot read the value of input {name!r}", code=101, tensor=text, got=reason, expected="a .npy file",
-                hint="write it with numpy.save",
-            ) from None  # fmt: skip
     session = Session(model, signature, threads=threads, isa_max=isa_max)
+    described = Described(session.model, signature)
+    specs = {spec.name: spec for spec in session.inputs}
+    feeds: dict[str, Any] = {}
+    only = next(iter(specs)) if len(specs) == 1 else ""
+    for name, text in _pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
+        if name not in specs:
+            raise UsageError(
+                f"the model has no input {name!r}", code=102, tensor=name, expected=" or ".join(specs) or "no input"
+            )
+        feeds[name] = read_feed(Path(text), name, specs[name].dtype, described.about(name))
     outputs = session.run(feeds, list(fetches) or None)
     files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
@@ -202,14 +239,78 @@ def run(
         for name, value in outputs.items()
     ]  # fmt: skip
     if as_json:
-        click.echo(json.dumps({"model": str(model), "signature": signature, "outputs": report}))
+        found = described.found(outputs)
+        click.echo(json.dumps({"model": str(model), "signature": signature, "outputs": report, "found": found}))
         return
     table = _table("Outputs", "name", "dtype", "shape", ">min", ">mean", ">max", "file")
     for row, value in zip(report, outputs.values(), strict=True):
         numbers = value.astype(np.float64)
         figures = [f"{f(numbers):.6g}" for f in (np.min, np.mean, np.max)] if value.size else ["", "", ""]
         table.add_row(str(row["name"]), str(row["dtype"]), _dims(value.shape), *figures, str(row["file"] or ""))
+    tables = [table]
+    for name, rows in described.found(outputs).items():
+        columns = list(rows[0]) if rows else ["nothing found"]
+        tables.append(_table(name, *(c if c in ("label", "text") else f">{c}" for c in columns)))
+        for entry in rows:
+            tables[-1].add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in entry.values()))
+    _show(*tables)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=D,D,...",
+    help="Sizes of an input: numbers, ranges (1..8), ? for what the model declares; may be repeated.",
+)
+@_signature
+@_threads
+@_isa_max
+@_json
+def plan(
+    model: Path, inputs: Sequence[str], signature: str, threads: int | None, isa_max: str | None, as_json: bool
+) -> None:
+    """Show the memory that a MODEL takes: exactly for one shape, at most for a range of shapes."""
+    from linnet.bounds import parse, samples, text_of
+    from linnet.session import Session
+
+    given = {name: parse(name, text) for name, text in _pairs(inputs, "--input x=1..8,3,?,?")}
+    session = Session(model, signature, threads=threads, isa_max=isa_max, bounds=given)
+    bound, corner = session.bound, samples(session._ranges)[0]
+    assert bound is not None
+    exact = bound.planned == 1
+    if not exact:
+        session = Session(session.model, signature, threads=threads, isa_max=isa_max, input_shapes=corner)
+    elif session._last is None:
+        session._planned(corner, None)
+    info, memory = session.plan_info, session.memory
+    report = {
+        "model": str(model), "signature": signature, "shapes": corner, "exact": exact, "memory": memory,
+        "bound": {**bound.regions, "total": bound.total}, "arena": bound.arena, "later_segments": bound.later,
+        "unbounded": bound.unbounded, "shapes_planned": bound.planned, "shapes_refused": bound.refused, "plan": info,
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in corner.items()))
+    click.echo(
+        f"{info['steps']} steps, {info['segments']} segment(s), {info['threads']} thread(s), {info['isa']}, "
+        f"planned in {info['plan_ms']:.2f} ms"
+    )
+    columns = (">bytes",) if exact else (">at the largest shape", ">at most")
+    table = _table("Memory", "region", *columns)
+    for name, value in memory.items():
+        table.add_row(name, f"{value:,}", *(() if exact else (f"{bound.regions[name]:,}",)))
+    if bound.later or bound.unbounded:
+        text = "no bound" if bound.unbounded else f"{bound.later:,}"
+        table.add_row("later segments", *((text,) if exact else ("", text)))
     _show(table)
+    if bound.unbounded:
+        click.echo(f"no bound for what depends on data: {bound.unbounded}")
+    else:
+        click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes for every shape inside")
 
 
 @cli.command()
@@ -313,10 +414,6 @@ def _save_all(folder: Path, arrays: dict[Path, Any]) -> None:
         write_atomic(path, iter([buffer.getvalue()]))
 
 
-def _size(count: int) -> str:
-    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB" if count >= 1000 else f"{count} bytes"
-
-
 def _dims(shape: Any) -> str:
     return "[?]" if shape is None else "[" + ",".join("?" if d is None else str(d) for d in shape) + "]"
 
@@ -335,24 +432,6 @@ def _short(value: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _table(title: str, *columns: str) -> Table:
-    """A table; a column whose title begins with ">" is for numbers."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
-    return table
-
-
-def _show(*tables: Table) -> None:
-    from rich.console import Console
-
-    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
-    for table in tables:
-        console.print(table)
-
-
 def main() -> NoReturn:
     """Entry point of the console script."""
     sys.exit(_main(sys.argv[1:]))
@@ -364,7 +443,12 @@ def _main(arguments: Sequence[str]) -> int:
         sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except ConversionError as error:
-        _fail(*(f"{error.tensor}: {problem}" if error.tensor else str(problem) for problem in error.problems))
+        from linnet.report_text import problem_table
+
+        one, what = len(error.problems) == 1, error.tensor or "the model"
+        _fail(str(error.problems[0]) if one else f"cannot convert {what}: {len(error.problems)} problems")
+        if not one:
+            _show(problem_table(error.problems), error=True)
         if "--json" in arguments:
             click.echo(json.dumps({"problems": [vars(problem) for problem in error.problems]}))
     except click.ClickException as error:

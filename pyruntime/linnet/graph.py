@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +136,28 @@ class Function:
         tensor.variable, tensor.quantization = variable, variable.quantization
         return tensor
 
+    def fill(self, old: Function, functions: Mapping[Function, Function] | None = None) -> None:
+        """Makes this empty function a copy of `old`. functions: what stands for the functions that its nodes name, when
+        they are not the same. Variables are those of this graph that have the same names."""
+        table: dict[int, Tensor] = {}
+        for t in old.tensors():
+            variable = self.graph.variables[t.variable.name] if t.variable is not None else None
+            table[id(t)] = dataclasses.replace(t, function=self, variable=variable, node=None)
+        for node in old.nodes:
+            attributes = {
+                key: (functions or {}).get(value, value) if isinstance(value, Function) else value
+                for key, value in node.attributes.items()
+            }
+            inputs = [None if t is None else table[id(t)] for t in node.inputs]
+            outputs = [table[id(t)] for t in node.outputs]
+            made = Node(node.op, inputs, outputs, attributes, node.name, node.source)
+            for tensor in outputs:
+                tensor.node = made
+            self.nodes.append(made)
+        self.inputs = [table[id(t)] for t in old.inputs]
+        self.outputs = [table[id(t)] for t in old.outputs]
+        self._names, self._counts = set(old._names), dict(old._counts)
+
     def tensors(self) -> Iterator[Tensor]:
         """Every tensor once: inputs, then in order of use and production."""
         seen: set[int] = set()
@@ -196,6 +218,18 @@ class Graph:
             list(inputs) or [t.name for t in function.inputs],
             list(outputs) or [t.name for t in function.outputs],
         )
+
+    def copy(self) -> Graph:
+        """A graph whose functions, nodes and tensors are its own; the arrays of constants and variables are shared."""
+        made = Graph()
+        made.metadata = dict(self.metadata)
+        made.variables = {name: dataclasses.replace(v) for name, v in self.variables.items()}
+        functions = {function: made.function(function.name) for function in self.functions}
+        for old, new in functions.items():
+            new.fill(old, functions)
+        for name, s in self.signatures.items():
+            made.signatures[name] = Signature(functions[s.function], list(s.inputs), list(s.outputs))
+        return made
 
     def save(self, path: str | Path) -> None:
         """Writes the .lnt file, atomically (a temporary file, then a rename)."""

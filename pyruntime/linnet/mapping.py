@@ -336,6 +336,14 @@ def pointwise(
     return outputs[0] if isinstance(result, Expr) else outputs
 
 
+def look_up(x: Tensor, table: Tensor, index: Callable[[Expr], Expr] = lambda v: v, *, name: str = "") -> Tensor:
+    """table[index(x)] for an integer tensor x and a 1-D constant, which is not broadcast; the table's element type."""
+    program = Program()
+    loaded = Expr(program, program.add(Instruction("load", REGISTER[x.dtype], operand=0)))
+    program.stores = [Store(index(loaded).table(1, REGISTER[table.dtype]).register, False)]
+    return emit("map", [x, table], program.attributes([table.dtype]), name=name)[0]
+
+
 def _default_dtype(expression: Expr, inputs: Sequence[Tensor]) -> str:
     if expression.program.boolean(expression.register):
         return "bool"

@@ -3,18 +3,24 @@ Also the harness that ONNX's own conformance tests run through."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
 from onnx.backend.base import Backend, BackendRep, namedtupledict
 
 from linnet.converters.onnx import from_onnx, narrow
+from linnet.converters.onnx.interface import INPUTS, OUTPUTS
+from linnet.converters.onnx.values import MAX_RANK
 from linnet.errors import UsageError
-from linnet.graph import Graph
+from linnet.graph import Graph, numpy_dtype
 
+Array = npt.NDArray[Any]
 __all__ = ["LinnetBackend", "LinnetRep", "prepare", "run_model", "supports_device"]
 
 
@@ -25,15 +31,20 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         from linnet.session import Session
 
         self.graph = graph
-        signature = graph.signatures["infer"]
-        self.input_names, self.output_names = signature.inputs, signature.outputs
+        self.signature = graph.signatures["infer"]
+        self.input_names: list[str] = json.loads(graph.metadata.get(INPUTS, "null")) or self.signature.inputs
+        self.output_names: list[str] = json.loads(graph.metadata.get(OUTPUTS, "null")) or self.signature.outputs
+        self.specs = dict(zip(self.signature.inputs, self.signature.function.inputs, strict=True))
+        self.bf16 = {
+            n for n, t in zip(self.signature.outputs, self.signature.function.outputs, strict=True) if t.dtype == "bf16"
+        }
         self.session = Session(graph, threads=threads)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Outputs in the model's order, for a list of arrays in the order of the inputs or a {name: array}.
+        """Outputs in the model's order, for a list of values in the order of the inputs or a {name: value}.
 
-        bf16 values may be ml_dtypes.bfloat16 arrays or their uint16 bit patterns; they come back as bit patterns. Narrow
-        types (int4, float8e4m3fn, ...) are arrays of ml_dtypes.
+        bf16 and the narrow types (int4, float8e4m3fn, ...) are arrays of ml_dtypes; bf16 may be fed as uint16 bit patterns
+        too. Sequences are lists of arrays; an optional may be None.
         """
         if isinstance(inputs, Mapping):
             feeds = dict(inputs)
@@ -47,21 +58,84 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
                     got=str(len(arrays)),
                 )
             feeds = dict(zip(self.input_names, arrays, strict=True))
-        results = self.session.run({name: self._stored(name, value) for name, value in feeds.items()})
-        values = [self._shown(name, results[name]) for name in self.output_names]
+        results = self.session.run({k: v for name, value in feeds.items() for k, v in self._fed(name, value).items()})
+        values = [self._shown(name, results) for name in self.output_names]
         return tuple(namedtupledict("Outputs", self.output_names)(*values))
 
-    def _stored(self, name: str, value: Any) -> npt.NDArray[Any]:
-        """An array that the session takes, of an array or a TensorProto."""
-        array = np.asarray(onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value)
-        if (kind := narrow.BY_NAME.get(self.graph.metadata.get(narrow.METADATA + name, ""))) is not None:
-            return kind.codes(array)
-        return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
+    def _type(self, name: str) -> tuple[bool, bool, narrow.Kind | None]:
+        """Whether an input or output is an optional, whether a sequence, and its elements' type when it is narrow."""
+        text, wrapped = self.graph.metadata.get(narrow.METADATA + name, ""), []
+        for wrapper in ("optional(", "sequence("):
+            wrapped.append(text.startswith(wrapper))
+            text = text[len(wrapper) : -1] if wrapped[-1] else text
+        return wrapped[0], wrapped[1], narrow.BY_NAME.get(text)
 
-    def _shown(self, name: str, value: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """A result of the session as an array of its ONNX type."""
-        kind = narrow.BY_NAME.get(self.graph.metadata.get(narrow.METADATA + name, ""))
-        return value if kind is None else kind.values(value)
+    def _fed(self, name: str, value: Any) -> dict[str, Array]:
+        """The session's inputs for one of the model's."""
+        optional, sequence, kind = self._type(name)
+        if not optional and not sequence:
+            return {name: _stored(value, kind)}
+        feeds: dict[str, Array] = {}
+        if f"{name}.present" in self.specs:
+            feeds[f"{name}.present"] = np.array(value is not None)
+        elif value is None and not optional:
+            raise UsageError("the input is no optional: it needs a value", code=105, tensor=name)
+        parts = {n: t for n, t in self.specs.items() if n.startswith(f"{name}.") or n == name}
+        if value is None:  # nothing reads these
+            empty = {
+                n: [d if isinstance(d, int) else 0 for d in ((None,) if t.shape is None else t.shape)]
+                for n, t in parts.items()
+            }
+            return {n: np.zeros(shape, numpy_dtype(parts[n].dtype)) for n, shape in empty.items()} | feeds
+        if not sequence:
+            return feeds | {name if name in self.specs else f"{name}.value": _stored(value, kind)}
+        arrays = [_stored(array, kind) for array in value]
+        if f"{name}.shapes" not in self.specs:
+            return feeds | {f"{name}.{i}": array for i, array in enumerate(arrays)}
+        spec = self.specs[f"{name}.values"]
+        flat = [np.zeros(0, numpy_dtype(spec.dtype)), *(a.reshape(-1) for a in arrays)]
+        columns = (self.specs[f"{name}.shapes"].shape or (0, 0))[1]
+        if columns == 1 + MAX_RANK:
+            rows = [[a.ndim, *a.shape, *[1] * (MAX_RANK - a.ndim)] for a in arrays]
+        else:
+            rows = [list(a.shape) for a in arrays]
+        shapes = np.array(rows, np.int64).reshape(len(arrays), -1 if arrays and columns else int(columns or 0))
+        return feeds | {f"{name}.values": np.concatenate(flat), f"{name}.shapes": shapes}
+
+    def _shown(self, name: str, results: Mapping[str, Array]) -> Any:
+        """One of the model's outputs from the session's."""
+        optional, sequence, kind = self._type(name)
+
+        def values(array: Array, stored: str) -> Array:
+            if kind is not None:
+                return kind.values(array)
+            return array.view(ml_dtypes.bfloat16) if stored in self.bf16 else array
+
+        if optional and not results.get(f"{name}.present", np.array(True)):
+            return None
+        if not sequence:
+            stored = name if name in results else f"{name}.value"
+            return values(results[stored], stored) if stored in results else None
+        if f"{name}.shapes" not in results:
+            items = [n for n in self.signature.outputs if n.startswith(f"{name}.") and n[len(name) + 1 :].isdigit()]
+            return [values(results[n], n) for n in items]
+        flat, shapes = results[f"{name}.values"], results[f"{name}.shapes"]
+        if shapes.shape[1] == 1 + MAX_RANK:
+            dims = [tuple(int(d) for d in row[1 : 1 + row[0]]) for row in shapes]
+        else:
+            dims = [tuple(int(d) for d in row) for row in shapes]
+        ends = np.cumsum([0, *(math.prod(d) for d in dims)])
+        return [
+            values(flat[a:b].reshape(d), f"{name}.values") for a, b, d in zip(ends[:-1], ends[1:], dims, strict=True)
+        ]
+
+
+def _stored(value: Any, kind: narrow.Kind | None) -> Array:
+    """An array that the session takes, of an array or a TensorProto."""
+    array = np.asarray(onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value)
+    if kind is not None:
+        return kind.codes(array)
+    return array.view(np.uint16) if array.dtype.name == "bfloat16" else array
 
 
 class LinnetBackend(Backend):  # type: ignore[misc]

@@ -37,6 +37,7 @@ FLOATS_KEPT = {
     "nms",
     "random",
 }
+_EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not the network's own
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
 _LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
 
@@ -119,7 +120,7 @@ def weight_parameters(
     """
     values = np.asarray(weights, np.float32)
     rest = tuple(i for i in range(values.ndim) if i != axis)
-    peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True) if values.size else np.ones((1,))
+    peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True, initial=0.0)  # 0 without elements
     scale = np.maximum(peak / 127.0, np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
     scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
     stored = np.clip(np.rint(values / scale), -127, 127).astype(np.int8)
@@ -168,6 +169,8 @@ class _Quantizer:
         names = [node.name, *(t.name for t in node.outputs)]
         wanted = self.overrides.dtype(*names, default=self.dtype)
         if node.op in FLOATS_KEPT or any(t in self.fixed for t in node.outputs):
+            return "f32"
+        if any(part.startswith(_EXACT) for part in node.source.split("+")):
             return "f32"
         x = node.inputs[0] if node.inputs else None
         if node.op in INTEGER_OPS and x is not None and x.dtype in ("i8", "u8", "i16"):

@@ -1,10 +1,12 @@
-/* linnet_run.c - runs a model once: .npy files in, .npy files out, one line per output.
+/* linnet_run.c - runs a model once: .npy files, pictures or sound in, .npy files out, and what they mean in words.
  * Dimensions that the model leaves open are taken from the files given. */
 #if !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 
 #include "common.h"
+#include "media.h"
+#include "results.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -12,10 +14,14 @@
 #include <sys/stat.h>
 
 static const char help[] =
-    "usage: linnet-run MODEL.lnt [--input NAME=FILE.npy]... [options]\n"
-    "Runs the model once and writes every output as NAME.npy.\n"
+    "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]... [options]\n"
+    "Runs the model once, writes every output as NAME.npy, and prints what the file says how to read: labels, boxes,\n"
+    "text.\n"
     "\n"
-    "  --input NAME=FILE.npy   value of an input; repeat for every input\n"
+    "  --input NAME=FILE       value of an input: a .npy file; where the model has the steps for it inside\n"
+    "                          (linnet.preprocess), a JPEG, PNG or BMP picture or a sound file. Repeat for every "
+    "input;\n"
+    "                          NAME= may be left out when there is one\n"
     "  --random                random values (seeded) for inputs that are not given\n"
     "  --seed N                seed of --random; default 0\n"
     "  --shape NAME=1,3,...    full shape of an input that the model leaves open and no file gives\n"
@@ -51,11 +57,11 @@ static int parse(run_options *o, int argc, char **argv) {
             char *path;
             if (!tool_value(o->common.tool, argc, argv, &i)) return TOOL_USAGE;
             path = strchr(argv[i], '=');
-            if (!path || path == argv[i] || !path[1] || o->n_feeds == TOOL_MOST_OPTIONS)
-                return tool_usage(o->common.tool, "--input: expected NAME=FILE.npy, got '%s'", argv[i]);
-            *path = 0;
-            o->feeds[o->n_feeds].name = argv[i];
-            o->feeds[o->n_feeds++].path = path + 1;
+            if (!argv[i][0] || path == argv[i] || (path && !path[1]) || o->n_feeds == TOOL_MOST_OPTIONS)
+                return tool_usage(o->common.tool, "--input: expected NAME=FILE, got '%s'", argv[i]);
+            if (path) *path = 0;
+            o->feeds[o->n_feeds].name = path ? argv[i] : NULL;
+            o->feeds[o->n_feeds++].path = path ? path + 1 : argv[i];
         } else {
             return tool_usage(o->common.tool, "unknown option '%s'", argv[i]);
         }
@@ -78,6 +84,38 @@ static bool fits(const linnet_tensor_info *input, const npy_array *array) {
     return true;
 }
 
+/* Reads a picture or a sound for an input that the model's metadata says takes one. */
+static int read_media(const run_options *o, const linnet_model *model, const linnet_tensor_info *input, feed *f,
+                      media_kind kind) {
+    const char *tool = o->common.tool, *signature = o->common.signature ? o->common.signature : "infer";
+    const char *about = results_about(model, "io", signature, input->name), *wanted;
+    char problem[512], text[128], rate[32];
+    bool sound = kind == MEDIA_SOUND, good;
+    wanted = sound ? "audio" : "image";
+    if (!results_is(about, wanted))
+        return tool_fail(
+            tool,
+            "%s is %s, and input '%s' (%s) takes none: put the steps from it to the input into the model with "
+            "linnet.preprocess.%s, or give a .npy file",
+            f->path, media_kind_text(kind), input->name, tool_tensor_text(input, text, sizeof text), wanted);
+    if (sound)
+        good = media_read_sound(f->path, input->dtype == LINNET_I16 ? LINNET_I16 : LINNET_F32,
+                                results_word(about, "rate", rate, sizeof rate) ? atol(rate) : 0, &f->array, problem,
+                                sizeof problem);
+    else
+        good = media_read_image(f->path, kind, &f->array, problem, sizeof problem);
+    return good ? TOOL_OK : tool_fail(tool, "%s: %s", f->path, problem);
+}
+
+static int read_feed(const run_options *o, const linnet_model *model, const linnet_tensor_info *input, feed *f) {
+    char problem[256];
+    media_kind kind = media_kind_of(f->path);
+    if (kind != MEDIA_NPY && kind != MEDIA_UNKNOWN) return read_media(o, model, input, f, kind);
+    if (npy_read(f->path, &f->array, problem, sizeof problem)) return TOOL_OK;
+    return tool_fail(o->common.tool, "%s: %s%s", f->path, problem,
+                     strstr(problem, "not a .npy") == NULL ? "" : ", nor a JPEG, PNG or BMP picture, nor a sound file");
+}
+
 /* Reads the files and gives their shapes to the plan. */
 static int load_feeds(run_options *o, const linnet_model *model, int signature, linnet_plan_config *config) {
     const char *tool = o->common.tool;
@@ -85,15 +123,19 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
     for (int i = 0; i < o->n_feeds; i++) {
         feed *f = &o->feeds[i];
         linnet_tensor_info input = {0};
-        char problem[256], text[128];
-        int at = 0;
-        while (at < n && (linnet_model_input(model, signature, at, &input) || strcmp(input.name, f->name))) at++;
+        char text[128];
+        int at = 0, status;
+        if (!f->name && n != 1)
+            return tool_usage(tool, "--input %s: the model has %d inputs; give NAME=%s", f->path, n, f->path);
+        while (at < n && (linnet_model_input(model, signature, at, &input) || (f->name && strcmp(input.name, f->name))))
+            at++;
         if (at == n) {
             linnet_model_input(model, signature, 0, &input);
             return tool_fail(tool, "the model has no input '%s'; it has %d, the first is '%s'", f->name, n,
                              n ? input.name : "");
         }
-        if (!npy_read(f->path, &f->array, problem, sizeof problem)) return tool_fail(tool, "%s: %s", f->path, problem);
+        f->name = input.name;
+        if ((status = read_feed(o, model, &input, f)) != TOOL_OK) return status;
         if (!fits(&input, &f->array)) {
             linnet_tensor_info given = {.dtype = f->array.dtype, .rank = f->array.rank};
             char other[128];
@@ -151,7 +193,9 @@ static void file_name(const linnet_plan *plan, int i, char *name, size_t size) {
     if (changed || strlen(info.name) > 200) snprintf(name + strlen(name), size - strlen(name), ".%d", i);
 }
 
-static int write_outputs(const run_options *o, const linnet_plan *plan, const linnet_session *session) {
+static int write_outputs(const run_options *o, const linnet_model *model, const linnet_plan *plan,
+                         const linnet_session *session) {
+    results words = {model, plan, session, o->common.signature ? o->common.signature : "infer"};
     if (mkdir(o->folder, 0777) != 0 && errno != EEXIST)
         return tool_fail(o->common.tool, "cannot make the folder %s: %s", o->folder, strerror(errno));
     for (int i = 0; i < linnet_plan_output_count(plan); i++) {
@@ -165,6 +209,7 @@ static int write_outputs(const run_options *o, const linnet_plan *plan, const li
         if (!npy_write(path, &info, linnet_session_output(session, i), problem, sizeof problem))
             return tool_fail(o->common.tool, "%s: %s", path, problem);
         printf("%s: %s -> %s\n", info.name, tool_tensor_text(&info, text, sizeof text), path);
+        results_print(&words, &info, linnet_session_output(session, i));
     }
     return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
 }
@@ -184,7 +229,7 @@ static int run(run_options *o) {
     }
     if (status == TOOL_OK) status = fill_inputs(o, plan, session);
     if (status == TOOL_OK && linnet_run(session, &error)) status = tool_fail_record(o->common.tool, &error);
-    if (status == TOOL_OK) status = write_outputs(o, plan, session);
+    if (status == TOOL_OK) status = write_outputs(o, model, plan, session);
     linnet_session_free(session);
     linnet_plan_free(plan);
     linnet_model_free(model);

@@ -8,7 +8,7 @@ import importlib
 FAMILIES = (
     "activation", "arithmetic", "control", "convolution", "detection", "einsum", "generate", "indexing", "linear",
     "logic", "microsoft", "movement", "normalization", "pooling", "quantization", "quantized_ops", "random",
-    "recurrent", "reduction", "resizing", "sampling", "sets", "spectral",
+    "recurrent", "reduction", "resizing", "sampling", "sequences", "sets", "spectral",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@ bodies of Loop and Scan, become functions, which take what they use from outside
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,33 +11,71 @@ import onnx
 
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.values import Form, Value, form_of, joined, leaves, merged_kinds, rebuilt, shaped
 from linnet.graph import Dim, Tensor
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Body
 
-ROUNDS = 4  # tries to find shapes of carried values that every iteration keeps
+ROUNDS = 6  # tries to find shapes of carried values that every iteration keeps
 
 
 @rule("If")
-def if_(op: Operation) -> Sequence[Tensor | None]:
+def if_(op: Operation) -> Sequence[Value]:
     condition = op.value(0)
     branches: list[onnx.GraphProto] = [op.attribute("then_branch"), op.attribute("else_branch")]
     if condition is not None:
         return op.importer.branch(branches[0 if bool(condition.reshape(-1)[0]) else 1], op.scope)
     found = len(op.importer.problems)
-    bodies = [op.importer.body(branch, op.scope) for branch in branches]
+    bodies = [_branch_body(op, branch) for branch in branches]
     if len(op.importer.problems) > found:
         return [op.importer.placeholder(name) for name in op.node.output]
-    for body, branch in zip(bodies, branches, strict=True):
-        for tensor in op.importer.results(body, branch):
+    given = [op.importer.results(body, branch) for body, branch in zip(bodies, branches, strict=True)]
+    forms = [joined(form_of(a), form_of(b)) for a, b in zip(*given, strict=True)]
+    for body, values in zip(bodies, given, strict=True):
+        values[:] = _in_form(op, body, values, forms)
+        for tensor in _leaves(values):
             op.importer.give(body, tensor)
     captured = list(dict.fromkeys(t for body in bodies for t in body.captured))
     for body in bodies:
-        body.function.inputs = [body.capture(t) for t in captured]
+        body.function.inputs = [op.importer.captured(body, t) for t in captured]
     then_function, else_function = (body.function for body in bodies)
     operands = [op.input(0), *captured]
-    return op.emit_all("if", operands, len(op.node.output), then_function=then_function, else_function=else_function)
+    sources = [_leaves(values) for values in given]
+    results = op.emit_all("if", operands, len(sources[0]), then_function=then_function, else_function=else_function)
+    merged_kinds(op, results, *sources)
+    tensors = iter(results)
+    return [rebuilt(value, tensors) for value in given[0]]
+
+
+def _branch_body(op: Operation, branch: onnx.GraphProto) -> Body:
+    """A branch as a function. One that cannot be for the shapes at hand (a network for another rate of sampling, say) is made
+    for any shapes: only a run that takes it can tell that they do not fit."""
+    importer = op.importer
+    found, functions = list(importer.problems), len(importer.graph.functions)
+    body = importer.body(branch, op.scope)
+    if len(importer.problems) == len(found):
+        return body
+    reported, importer.problems[:] = list(importer.problems), found
+    del importer.graph.functions[functions:]
+    body = importer.body(branch, op.scope, any_shape=True)
+    if len(importer.problems) > len(found):
+        importer.problems[:] = reported
+    return body
+
+
+def _leaves(values: Sequence[Value]) -> list[Tensor]:
+    return [t for value in values for t in leaves(value)]
+
+
+def _in_form(op: Operation, body: Body, values: Sequence[Value], forms: Sequence[Form | None]) -> list[Value]:
+    """Values of a body in forms that hold them; the nodes that this takes are the body's."""
+    inner = copy.copy(op)
+    inner.function = body.function
+    results: list[Value] = op.importer.inside(
+        body, lambda: [shaped(inner, v, form) for v, form in zip(values, forms, strict=True)]
+    )
+    return results
 
 
 def merged(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
@@ -51,58 +90,103 @@ def repeat(
     graph: onnx.GraphProto,
     trips: Tensor | None,
     condition: Tensor | None,
-    carried: Sequence[Tensor],
-    begin: Callable[[Body, Tensor, Tensor], None],
-    end: Callable[[Body, Tensor, list[Tensor | None]], list[Tensor | None]],
-) -> list[Tensor | None]:
-    """A `while` of a body. begin(body, iteration, condition) names the values the subgraph takes besides carried ones;
+    carried: Sequence[Value],
+    begin: Callable[[Body, Tensor, Tensor, list[Value]], None],
+    end: Callable[[Body, Tensor, list[Value]], list[Value]],
+) -> list[Value]:
+    """A `while` of a body. begin(body, iteration, condition, carried) names the values the subgraph takes;
     end(body, condition, outputs) gives (condition, carried..., scanned...) from the subgraph's outputs."""
     importer = op.importer
-    shapes = [t.shape for t in carried]
+    values, forms = list(carried), [form_of(v) for v in carried]
+    shapes: list[tuple[Dim, ...] | None] = [t.shape for t in _leaves(values)]
     for attempt in range(ROUNDS):
         found = len(importer.problems)
-        body = importer.loop_body(graph, op.scope, [(t.dtype, s) for t, s in zip(carried, shapes, strict=True)], begin)
+        outside = _leaves(values)
+        named: list[Value] = []
+
+        def enter(body: Body, iteration: Tensor, condition: Tensor) -> None:
+            inside = body.function.inputs[2:]
+            merged_kinds(op, inside, outside)  # noqa: B023
+            tensors = iter(inside)
+            named.extend(rebuilt(v, tensors) for v in values)  # noqa: B023
+            begin(body, iteration, condition, named)  # noqa: B023
+
+        body = importer.loop_body(graph, op.scope, [(t.dtype, s) for t, s in zip(outside, shapes, strict=True)], enter)
         if len(importer.problems) > found:
-            return [importer.placeholder(name) for name in op.node.output]
-        inputs = body.function.inputs
-        results = end(body, inputs[1], op.importer.results(body, graph))
-        after = [t.shape if t is not None else None for t in results[1 : 1 + len(carried)]]
-        wider = [merged(a, b) for a, b in zip(shapes, after, strict=True)]
+            lists = [i for i, f in enumerate(forms) if f is not None and f.kind == "list"]
+            if not lists or attempt == ROUNDS - 1:
+                return [importer.placeholder(name) for name in op.node.output]
+            # an empty list that the body fills: what it said of the empty one says nothing of the loop
+            del importer.problems[found:]
+            wanted = [_open(f) if i in lists else f for i, f in enumerate(forms)]
+        else:
+            results = end(body, body.function.inputs[1], importer.results(body, graph))
+            after = results[1 : 1 + len(values)]
+            wanted = [joined(f, form_of(v)) for f, v in zip(forms, after, strict=True)]
+        if wanted != forms:
+            values = [shaped(op, v, form) for v, form in zip(carried, wanted, strict=True)]
+            forms = wanted
+            shapes = [_open_shape(t, form) for v, form in zip(values, forms, strict=True) for t in leaves(v)]
+            importer.graph.functions.remove(body.function)
+            continue
+        results[1 : 1 + len(values)] = _in_form(op, body, after, forms)
+        wider = [merged(s, t.shape) for s, t in zip(shapes, _leaves(results[1 : 1 + len(values)]), strict=True)]
         if wider == shapes:
             break
-        shapes = wider if attempt < ROUNDS - 2 else [None] * len(carried)
+        shapes = wider if attempt < ROUNDS - 2 else [None] * len(shapes)
         importer.graph.functions.remove(body.function)
-    for tensor in results:
+    else:
+        raise op.unsupported("the forms of its carried values do not settle", "carry values of one type")
+    for value in results:
+        if value is None:
+            raise op.unsupported("a body gives an empty optional value", "give tensors")
+    given = _leaves(results)
+    for tensor in given:
         importer.give(body, tensor)
-    first = 2 + len(carried)
+    first = 2 + len(_leaves(values))
     extra = list(body.captured)
-    body.function.inputs = [*inputs[:first], *(body.captured[t] for t in extra)]
-    count = len(results) - 1
-    given = op.emit_all(
-        "while", [trips, condition, *carried, *extra], count, body_function=body.function, carried=len(carried)
-    )
-    return list(given)
+    body.function.inputs = [*body.function.inputs[:first], *(body.captured[t] for t in extra)]
+    operands = [trips, condition, *_leaves(values), *extra]
+    made = op.emit_all("while", operands, len(given) - 1, body_function=body.function, carried=first - 2)
+    merged_kinds(op, made, given[1:])
+    tensors = iter(made)
+    return [rebuilt(v, tensors) for v in results[1:]]
+
+
+def _open(form: Form | None) -> Form:
+    """A sequence of any length and rank."""
+    assert form is not None
+    return Form("packed", form.dtype, (None,), form.maybe)
+
+
+def _open_shape(tensor: Tensor, form: Form | None) -> tuple[Dim, ...] | None:
+    """What holds of a tensor of a sequence that grows: its first dimension is open."""
+    if form is None or form.kind != "packed" or not tensor.shape:
+        return tensor.shape
+    return (None, *tensor.shape[1:])
 
 
 @rule("Loop")
-def loop(op: Operation) -> Sequence[Tensor | None]:
+def loop(op: Operation) -> Sequence[Value]:
     """inputs: trip count, condition, carried values; the body takes (iteration, condition, carried...)."""
     graph: onnx.GraphProto = op.attribute("body")
-    carried = [op.input(i) for i in range(2, len(op.inputs))]
+    carried = [op.any(i) for i in range(2, len(op.inputs))]
     names = [i.name for i in graph.input]
     if len(names) != 2 + len(carried) or len(graph.output) != 1 + len(op.node.output):
         raise op.unsupported("its body takes or gives another number of values than the loop", "export the model again")
 
-    def begin(body: Body, iteration: Tensor, condition: Tensor) -> None:
+    def begin(body: Body, iteration: Tensor, condition: Tensor, values: list[Value]) -> None:
         body.values[names[0]] = _as_declared(op, iteration, graph.input[0])
         body.values[names[1]] = _as_declared(op, condition, graph.input[1])
-        for name, tensor in zip(names[2:], body.function.inputs[2:], strict=False):
-            body.values[name] = tensor
+        body.values.update(zip(names[2:], values, strict=True))
 
-    def end(body: Body, condition: Tensor, outputs: list[Tensor | None]) -> list[Tensor | None]:
+    def end(body: Body, condition: Tensor, outputs: list[Value]) -> list[Value]:
         return outputs
 
-    return repeat(op, graph, op.optional(0), op.optional(1), carried, begin, end)
+    trips, condition = op.optional(0), op.optional(1)
+    if trips is None and condition is None:  # for ever, says the specification; ONNX Runtime obeys the body's condition
+        condition = op.constant(True)
+    return repeat(op, graph, trips, condition, carried, begin, end)
 
 
 def _as_declared(op: Operation, tensor: Tensor, declared: onnx.ValueInfoProto) -> Tensor:
@@ -112,28 +196,30 @@ def _as_declared(op: Operation, tensor: Tensor, declared: onnx.ValueInfoProto) -
     return tensor
 
 
-def scanned(
-    op: Operation, graph: onnx.GraphProto, carried: Sequence[Tensor], rows: Sequence[Tensor]
-) -> list[Tensor | None]:
+def scanned(op: Operation, graph: onnx.GraphProto, carried: Sequence[Tensor], rows: Sequence[Tensor]) -> list[Tensor]:
     """States after a Scan, then what its body gave, stacked along dimension 0. rows: read along dimension 0."""
     names = [i.name for i in graph.input]
     states = len(carried)
 
-    def begin(body: Body, iteration: Tensor, condition: Tensor) -> None:
-        for name, tensor in zip(names[:states], body.function.inputs[2:], strict=False):
-            body.values[name] = tensor
+    def begin(body: Body, iteration: Tensor, condition: Tensor, values: list[Value]) -> None:
+        body.values.update(zip(names[:states], values, strict=True))
         for name, row in zip(names[states:], rows, strict=True):
-            body.values[name] = op.importer.emitted("gather", body.capture(row), iteration, kind="take", axis=0)
+            taken = op.importer.emitted("gather", body.capture(row), iteration, kind="take", axis=0)
+            body.values[name] = op.of_kind(taken, op.importer.kinds.get(row))
 
-    def end(body: Body, condition: Tensor, outputs: list[Tensor | None]) -> list[Tensor | None]:
+    def end(body: Body, condition: Tensor, outputs: list[Value]) -> list[Value]:
         return [condition, *outputs]
 
     trips = op.reshape(op.shape_of(rows[0], 0, 1), ())
-    return repeat(op, graph, trips, None, carried, begin, end)
+    results = repeat(op, graph, trips, None, carried, begin, end)
+    tensors = [value for value in results if isinstance(value, Tensor)]
+    if len(tensors) != len(results):
+        raise op.unsupported("its body gives a sequence", "a Scan gives tensors: use Loop")
+    return tensors
 
 
 @rule("Scan", since=9)
-def scan(op: Operation) -> Sequence[Tensor | None]:
+def scan(op: Operation) -> Sequence[Value]:
     """inputs: state values, then sequences, of which the body takes a slice per iteration; it gives states and slices."""
     graph: onnx.GraphProto = op.attribute("body")
     sequences = int(op.attribute("num_scan_inputs"))
@@ -155,8 +241,6 @@ def scan(op: Operation) -> Sequence[Tensor | None]:
     results = scanned(op, graph, [op.input(i) for i in range(states)], rows)
     for i in range(stacked):
         y = results[states + i]
-        if y is None:
-            continue
         if out_reversed[i]:
             y = op.slice(y, 0, -1, -(1 << 62), -1)
         if out_axes[i]:
@@ -169,7 +253,7 @@ def scan(op: Operation) -> Sequence[Tensor | None]:
 
 
 @rule("Scan")
-def scan_8(op: Operation) -> Sequence[Tensor | None]:
+def scan_8(op: Operation) -> Sequence[Value]:
     """Opset 8: every operand has a batch first, of which the body sees one element; sequences run along dimension 1."""
     graph: onnx.GraphProto = op.attribute("body")
     sequences = int(op.attribute("num_scan_inputs"))
@@ -187,13 +271,4 @@ def scan_8(op: Operation) -> Sequence[Tensor | None]:
         rows = operands[states:]
         rows = [op.slice(x, 0, -1, -(1 << 62), -1) if r else x for x, r in zip(rows, directions, strict=True)]
         elements.append(scanned(op, graph, operands[:states], rows))
-    results: list[Tensor | None] = []
-    for parts in zip(*elements, strict=True):
-        given = [op.unsqueeze(t, [0]) for t in parts if t is not None]
-        results.append(op.concat(given, 0) if given else None)
-    return results
-
-
-@rule("SequenceMap")
-def sequence_map(op: Operation) -> Tensor:
-    raise op.unsupported(f"{op.node.op_type} is not supported yet", "unroll it when exporting")
+    return [op.concat([op.unsqueeze(t, [0]) for t in parts], 0) for parts in zip(*elements, strict=True)]

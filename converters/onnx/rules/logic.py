@@ -11,6 +11,7 @@ from linnet.converters.onnx.narrow import Kind
 from linnet.converters.onnx.operation import Operation, rank_of, storage_of
 from linnet.converters.onnx.program import FLOATS, REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.values import Value
 from linnet.graph import Tensor, numpy_dtype
 
 
@@ -166,8 +167,8 @@ def trilu(op: Operation) -> Tensor:
 
 
 @rule("Identity")
-def identity(op: Operation) -> Tensor:
-    return op.input(0)
+def identity(op: Operation) -> Value:
+    return op.any(0)
 
 
 @rule("Dropout")

@@ -1,0 +1,244 @@
+"""The inputs and outputs of a model: tensors as they are, sequences and optionals as the tensors that make them up.
+A sequence `s` of any length is `s.values` and `s.shapes`, one of known length `s.0`, `s.1`, ...; `s.present` says whether."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+
+from linnet.converters.onnx import narrow
+from linnet.converters.onnx.operation import storage_of
+from linnet.converters.onnx.problems import Unsupported
+from linnet.converters.onnx.values import Listed, Maybe, Packed, Value, leaves
+from linnet.graph import Dim, Tensor, emit
+
+if TYPE_CHECKING:
+    from linnet.converters.onnx.importer import Importer, Scope
+
+INPUTS, OUTPUTS = "onnx_inputs", "onnx_outputs"  # metadata: the model's names as JSON, where some are no tensors
+LISTS = (list, tuple, np.ndarray)
+Shapes = Mapping[str, "Sequence[int] | Sequence[Sequence[int]] | None"]
+
+
+def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Any]) -> None:
+    """Makes a placeholder for every tensor of every input. shapes: see `from_onnx`."""
+    inputs = [i for i in graph.input if i.name not in scope.initializers]
+    known = {i.name for i in inputs}
+    for name in shapes:
+        if name not in known:
+            importer.problem(
+                None,
+                f"input_shapes names {name!r}, which is no input",
+                f"the inputs are {', '.join(known)}",
+                name,
+            )
+    symbols: dict[str, int] = {}
+    for info in inputs:  # named dimensions may be fixed by a later input
+        if info.name in shapes and not _means_shapes(shapes[info.name], info.type):
+            kind = "a list of shapes" if _sequence_in(info.type) else "a shape"
+            importer.problem(
+                None, f"input_shapes gives {shapes.pop(info.name)!r} for it", f"give {kind}, of integers", info.name
+            )
+        if info.type.HasField("tensor_type") and info.name in shapes:
+            fixed(importer, info.name, dims_of(info.type.tensor_type), tuple(map(int, shapes[info.name])), symbols)
+    composite = False
+    importer.names = []
+    for info in inputs:
+        start = len(importer.function.inputs)
+        if info.type.HasField("tensor_type"):
+            scope.values[info.name] = _tensor(importer, info, shapes.get(info.name), symbols)
+            importer.names.append(info.name)
+            continue
+        composite = True
+        try:
+            scope.values[info.name] = _composite(importer, info, shapes)
+        except Unsupported as error:
+            importer.problem(None, error.reason, error.hint, info.name)
+            scope.values[info.name] = importer.placeholder(info.name)
+        importer.names += [t.name for t in importer.function.inputs[start:]]
+    if composite:
+        importer.graph.metadata[INPUTS] = json.dumps([i.name for i in inputs])
+
+
+def _sequence_in(kind: onnx.TypeProto) -> bool:
+    inner = kind.optional_type.elem_type if kind.HasField("optional_type") else kind
+    return bool(inner.HasField("sequence_type"))
+
+
+def _means_shapes(given: Any, kind: onnx.TypeProto) -> bool:
+    """Whether what the caller says of an input can be: a shape, a list of shapes, or None of an optional."""
+
+    def shape(value: Any) -> bool:
+        return isinstance(value, LISTS) and all(isinstance(d, (int, np.integer)) for d in value)
+
+    if given is None:
+        return bool(kind.HasField("optional_type"))
+    if _sequence_in(kind):
+        return isinstance(given, LISTS) and all(shape(item) for item in given)
+    return shape(given)
+
+
+def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols: dict[str, int]) -> Tensor:
+    number, shape, dtype = info.type.tensor_type.elem_type, dims_of(info.type.tensor_type), "f32"
+    try:
+        dtype = storage_of(number)
+    except Unsupported as error:
+        importer.problem(None, f"the input cannot be: {error.reason}", error.hint, info.name)
+    if wanted is not None:
+        shape = fixed(importer, info.name, shape, tuple(int(d) for d in wanted), symbols)
+    if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
+        importer.problem(
+            None, f"the input has a negative dimension: {list(shape)}", "make it positive or symbolic", info.name
+        )
+        shape = tuple(None if isinstance(d, int) and d < 0 else d for d in shape)
+    if shape is not None:
+        shape = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in shape)
+    tensor = importer.function.placeholder(info.name, dtype, shape)
+    note(importer, tensor, narrow.KINDS.get(number), info.name)
+    return tensor
+
+
+def _composite(importer: Importer, info: onnx.ValueInfoProto, shapes: dict[str, Any]) -> Value:
+    """A sequence or optional input. Raises Unsupported."""
+    function, name, kind = importer.function, info.name, info.type
+    optional = kind.HasField("optional_type")
+    if optional:
+        kind = kind.optional_type.elem_type
+    sequence = kind.HasField("sequence_type")
+    if sequence:
+        kind = kind.sequence_type.elem_type
+    if not kind.HasField("tensor_type"):
+        raise Unsupported("the input is no tensor, sequence of tensors or optional (it is a map, ...)", "give tensors")
+    number, dims = kind.tensor_type.elem_type, dims_of(kind.tensor_type)
+    try:
+        dtype = storage_of(number, "the input's element")
+    except Unsupported as error:
+        raise Unsupported(f"the input cannot be: {error.reason}", error.hint) from None
+    narrow_kind = narrow.KINDS.get(number)
+    text = narrow_kind.name if narrow_kind is not None else dtype
+    text = f"sequence({text})" if sequence else text
+    importer.graph.metadata[narrow.METADATA + name] = f"optional({text})" if optional else text
+    if name in shapes and shapes[name] is None:
+        return None
+    present = function.placeholder(f"{name}.present", "bool", ()) if optional and name not in shapes else None
+
+    def made(suffix: str, shape: Sequence[Dim] | None, element: bool = True) -> Tensor:
+        tensor = function.placeholder(name + suffix, dtype if element else "i64", shape)
+        if narrow_kind is not None and element:
+            importer.kinds[tensor] = narrow_kind
+        return tensor
+
+    value: Tensor | Listed | Packed
+    rank = None if dims is None else len(dims)
+    if not sequence:
+        value = made(
+            "" if present is None else ".value", shapes.get(name) or (None if dims is None else [None] * len(dims))
+        )
+    elif name in shapes:
+        items = tuple(made(f".{i}", shape) for i, shape in enumerate(shapes[name]))
+        value = Listed(items, dtype, narrow_kind)
+    else:
+        value = Packed(made(".values", [None]), made(".shapes", [None, 9 if rank is None else rank], False), rank)
+    return value if present is None else Maybe(present, value)
+
+
+def fixed(
+    importer: Importer, name: str, shape: tuple[Dim, ...] | None, wanted: tuple[int, ...], symbols: dict[str, int]
+) -> tuple[Dim, ...] | None:
+    """The caller's shape of an input, held against the model's."""
+    if shape is None:
+        return wanted
+    fits = len(shape) == len(wanted)
+    for mine, theirs in zip(shape, wanted, strict=False):
+        fits = fits and theirs >= 0 and (not isinstance(mine, int) or mine == theirs)
+        if isinstance(mine, str):
+            fits = fits and symbols.setdefault(mine, theirs) == theirs
+    if not fits:
+        text = ", ".join("?" if d is None else str(d) for d in shape)
+        importer.problem(
+            None,
+            f"the shape {list(wanted)} was asked for; the model says [{text}]",
+            "give a shape that fits",
+            name,
+        )
+        return shape
+    return wanted
+
+
+def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) -> None:
+    """Makes the model's outputs the function's, and the signature of both."""
+    function, outputs, composite = importer.function, [], False
+    for info in graph.output:
+        try:
+            value = importer.resolve(scope, info.name)
+        except (KeyError, Unsupported) as error:
+            if isinstance(error, Unsupported) or not importer.problems:
+                importer.problem(None, "nothing makes this output of the model", "export the model again", info.name)
+            continue
+        if value is None and not info.type.HasField("optional_type"):
+            importer.problem(None, "this output of the model is empty", "remove it", info.name)
+            continue
+        composite = composite or not isinstance(value, Tensor)
+        for tensor, suffix in zip(leaves(value), _suffixes(value), strict=True):
+            kind = importer.kinds.get(tensor)
+            if tensor.node is None or tensor in function.outputs:  # an input, a constant, or one output twice
+                function.source = f"Identity:{info.name}"
+                tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=function)[0]
+            function.outputs.append(tensor)
+            outputs.append(info.name + suffix)
+            if isinstance(value, Tensor):
+                note(importer, tensor, kind, info.name)
+        if not isinstance(value, Tensor):
+            importer.graph.metadata[narrow.METADATA + info.name] = _described(importer, value)
+    if not graph.output:
+        importer.problem(None, "the graph has no outputs", "declare what the model computes", graph.name or "graph")
+    if composite:
+        importer.graph.metadata[OUTPUTS] = json.dumps([o.name for o in graph.output])
+    importer.graph.signature("infer", function, importer.names, outputs)
+
+
+def _suffixes(value: Value) -> list[str]:
+    """What is added to a value's name for each of its tensors."""
+    if isinstance(value, Maybe):
+        return [".present", *(s or ".value" for s in _suffixes(value.value))]
+    if isinstance(value, Packed):
+        return [".values", ".shapes"]
+    return [f".{i}" for i in range(len(value.items))] if isinstance(value, Listed) else [""] * (value is not None)
+
+
+def _described(importer: Importer, value: Value) -> str:
+    """The type of an output for people: f32, int4, sequence(f32), optional(...)."""
+    if value is None:
+        return "optional()"
+    if isinstance(value, Maybe):
+        return f"optional({_described(importer, value.value)})"
+    if isinstance(value, Tensor):
+        kind = importer.kinds.get(value)
+        return kind.name if kind is not None else value.dtype
+    kind = value.kind if isinstance(value, Listed) else importer.kinds.get(value.values)
+    dtype = value.dtype if isinstance(value, Listed) else value.values.dtype
+    return f"sequence({kind.name if kind is not None else dtype})"
+
+
+def note(importer: Importer, tensor: Tensor, kind: narrow.Kind | None, name: str) -> None:
+    """Keeps the true type of an input or output, here and in the file."""
+    if kind is not None:
+        importer.kinds[tensor] = kind
+        importer.graph.metadata[narrow.METADATA + name] = kind.name
+
+
+def dims_of(kind: Any) -> tuple[Dim, ...] | None:
+    """Shape of a TypeProto.Tensor. Exporters also write -1, or the name "?", for a dimension that is just not known."""
+    if not kind.HasField("shape"):
+        return None
+    dims: list[Dim] = []
+    for d in kind.shape.dim:
+        if d.HasField("dim_value"):
+            dims.append(None if d.dim_value == -1 else d.dim_value)
+        else:
+            dims.append(d.dim_param if d.dim_param not in ("", "?") else None)
+    return tuple(dims)

@@ -1,0 +1,51 @@
+"""The main graph of an ONNX model as `linnet.outline` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import onnx
+
+from linnet.converters.onnx.importer import label, reads
+from linnet.outline import Outline, OutlineNode
+
+
+def outline(model: onnx.ModelProto) -> Outline:
+    """Every node in the file's order; initializers and Constant nodes are left out."""
+    graph = model.graph
+    fixed = {t.name for t in graph.initializer} | {o for n in graph.node if n.op_type == "Constant" for o in n.output}
+    shapes = {info.name: _shape(info) for info in (*graph.value_info, *graph.output)}
+    nodes = [
+        OutlineNode(
+            op=node.op_type,
+            label=label(node),
+            inputs=[name for name in sorted(reads(node)) if name not in fixed],
+            outputs=[name for name in node.output if name],
+            inside=frozenset(_inside(node)),
+            note=next((shapes[name] for name in node.output if name in shapes), ""),
+        )
+        for node in graph.node
+        if node.op_type != "Constant"
+    ]
+    facts = {"ir_version": str(model.ir_version)}
+    facts |= {f"opset {o.domain or 'ai.onnx'}": str(o.version) for o in model.opset_import}
+    if model.producer_name:
+        facts["producer"] = f"{model.producer_name} {model.producer_version}".strip()
+    inputs = [i.name for i in graph.input if i.name not in fixed]
+    return Outline("onnx", inputs, [o.name for o in graph.output], nodes, facts)
+
+
+def _inside(node: onnx.NodeProto) -> Iterable[str]:
+    """Labels of the nodes of its subgraphs, however deep."""
+    for attribute in node.attribute:
+        for graph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
+            for inner in graph.node:
+                yield label(inner)
+                yield from _inside(inner)
+
+
+def _shape(info: onnx.ValueInfoProto) -> str:
+    if not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
+        return ""
+    dims = info.type.tensor_type.shape.dim
+    return "x".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)

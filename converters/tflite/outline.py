@@ -1,0 +1,24 @@
+"""Subgraph 0 of a TFLite model as `linnet.outline` has it."""
+
+from __future__ import annotations
+
+from linnet.converters.tflite.schema import Model
+from linnet.outline import Outline, OutlineNode
+
+
+def outline(model: Model) -> Outline:
+    """Every operator in the file's order; constants are left out."""
+    graph = model.subgraphs[0]
+    names = [f"{index}:{spec.name}" for index, spec in enumerate(graph.tensors)]  # names need not be distinct
+    nodes = [
+        OutlineNode(
+            op=spec.op,
+            label=graph.tensors[spec.outputs[0]].name if spec.outputs else f"operator {number}",
+            inputs=[names[i] for i in spec.inputs if i >= 0 and not model.has_data(graph.tensors[i])],
+            outputs=[names[i] for i in spec.outputs],
+            note="x".join(map(str, graph.tensors[spec.outputs[0]].shape)) if spec.outputs else "",
+        )
+        for number, spec in enumerate(graph.operators)
+    ]
+    facts = {"description": model.description} if model.description else {}
+    return Outline("tflite", [names[i] for i in graph.inputs], [names[i] for i in graph.outputs], nodes, facts)

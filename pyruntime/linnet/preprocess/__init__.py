@@ -1,0 +1,14 @@
+"""Steps before and behind a model as part of its graph, so that a host feeds photos and sound and reads labels and boxes.
+Every function takes a graph and gives a new one; docs/preprocess.md shows them at work."""
+
+from __future__ import annotations
+
+from linnet.preprocess._audio import Features, audio, librosa_mel, mlperf_tiny_mfcc, whisper_mel
+from linnet.preprocess._edit import copy_signature
+from linnet.preprocess._image import image
+from linnet.preprocess._results import ctc, mask, sigmoid, softmax, top_k
+
+__all__ = [
+    "Features", "audio", "copy_signature", "ctc", "image", "librosa_mel", "mask", "mlperf_tiny_mfcc", "sigmoid",
+    "softmax", "top_k", "whisper_mel",
+]  # fmt: skip

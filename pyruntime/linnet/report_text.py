@@ -1,0 +1,112 @@
+"""A Report as tables for people: `linnet convert --check` prints them, and a failed conversion its problems."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from linnet.errors import Problem
+from linnet.report import Report
+from linnet.tables import size, table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_REGIONS = {
+    "mapped": "mapped from the file", "lower_bound": "least for activations", "naive": "activations without reuse"
+}  # fmt: skip
+MOST_ROWS = 40  # of a table; --json and --html have all
+
+
+def problem_table(problems: Sequence[Problem]) -> Table:
+    """Problems that say the same of several nodes take one row."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for problem in problems:
+        rows.setdefault((problem.op, problem.reason, problem.hint), []).append(problem.node)
+    made = table("Problems", "op", "node", "problem", "what to do")
+    for (op, reason, hint), nodes in list(rows.items())[:MOST_ROWS]:
+        made.add_row(op, _names(nodes), reason, hint)
+    _more(made, len(rows))
+    return made
+
+
+def tables(report: Report) -> list[Table]:
+    """Every part that has something to say."""
+    made = []
+    if report.problems:
+        made.append(problem_table(report.problems))
+    if report.concerns:
+        rows = table("Precision", "kind", "node", "constant", "concern", "what to do")
+        for concern in report.concerns[:MOST_ROWS]:
+            rows.add_row(concern.kind, concern.node, concern.tensor, concern.text, concern.hint)
+        _more(rows, len(report.concerns))
+        made.append(rows)
+    made += _dynamic(report)
+    if report.memory.regions:
+        rows = table("Memory", "region", ">bytes")
+        for name, count in report.memory.regions.items():
+            rows.add_row(_REGIONS.get(name, name.replace("_", " ")), f"{count:,}")
+        made.append(rows)
+    if report.operations:
+        rows = table("Operations", "op", ">steps", ">MFLOP", ">MMAC", ">MB read and written")
+        for row in report.operations:
+            macs = f"{row.macs / 1e6:,.2f}" if row.macs else ""
+            rows.add_row(row.op, str(row.steps), f"{row.flops / 1e6:,.2f}", macs, f"{row.bytes / 1e6:,.2f}")
+        made.append(rows)
+        rows = table("Placement", "device", "op", "kernel", ">steps", "")
+        for place in report.placement:
+            note = "scalar reference kernel" if place.reference else ""
+            rows.add_row(place.device, place.op, place.kernel, str(place.steps), note)
+        made.append(rows)
+    return made
+
+
+def lines(report: Report) -> list[str]:
+    """The summary, and what the tables are about."""
+    facts = ", ".join(f"{key} {value}" for key, value in report.outline.facts.items())
+    text = [
+        str(report),
+        f"{report.model}: {report.outline.format}, {report.nodes} nodes" + (f", {facts}" if facts else ""),
+    ]
+    memory = report.memory
+    if memory.total is not None and memory.lower_bound is not None:
+        flops = sum(row.flops for row in report.operations)
+        shapes = " ".join(f"{name}={','.join(map(str, shape)) or 'scalar'}" for name, shape in memory.inputs.items())
+        text.append(
+            f"{report.dtype}: {flops / 1e6:,.1f} MFLOP, {size(memory.total)} while running (activations need at least "
+            f"{size(memory.lower_bound)}), weights {size(memory.weights)}" + (f"; sizes {shapes}" if shapes else "")
+        )
+        steps = sum(p.steps for p in report.placement)
+        reference = sum(p.steps for p in report.placement if p.reference)
+        devices = ", ".join(sorted({p.device for p in report.placement}))
+        text.append(f"{steps} steps on {devices}; {reference or 'none'} by a scalar reference kernel")
+    if memory.note:
+        text.append(f"estimates: {memory.note}")
+    return text
+
+
+def _dynamic(report: Report) -> list[Table]:
+    made = []
+    if report.dynamic.dims:
+        rows = table("Open dimensions", "name", "where", ">assumed")
+        for dim in report.dynamic.dims:
+            rows.add_row(dim.name or "?", " ".join(dim.where), "" if dim.assumed is None else str(dim.assumed))
+        made.append(rows)
+    parts = [*report.dynamic.data_dependent, *report.dynamic.loops]
+    if parts:
+        rows = table("Depends on data", "op", "node", "what")
+        for part in parts[:MOST_ROWS]:
+            rows.add_row(part.op, part.node, part.text)
+        _more(rows, len(parts))
+        made.append(rows)
+    return made
+
+
+def _names(nodes: Sequence[str]) -> str:
+    shown = ", ".join(nodes[:3])
+    return shown if len(nodes) <= 3 else f"{shown} and {len(nodes) - 3} more"
+
+
+def _more(made: Table, rows: int) -> None:
+    if rows > MOST_ROWS:
+        made.add_row("...", f"and {rows - MOST_ROWS} more (--json lists all)")

@@ -1,0 +1,33 @@
+"""Tables for people, as the command line prints them. rich is imported when the first one is made."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def size(count: int) -> str:
+    return f"{count / 1e6:.2f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB" if count >= 1000 else f"{count} bytes"
+
+
+def table(title: str, *columns: str) -> Table:
+    """A table; a column whose title begins with ">" is for numbers."""
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left")
+    for column in columns:
+        made.add_column(column.lstrip(">"), justify="right" if column.startswith(">") else "left", overflow="fold")
+    return made
+
+
+def show(*tables: Table, error: bool = False) -> None:
+    """Prints them, on stderr with `error`; 200 columns wide where the output is no terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if error else sys.stdout
+    console = Console(file=stream, width=None if stream.isatty() else 200, highlight=False, markup=False)
+    for item in tables:
+        console.print(item)

@@ -1,0 +1,40 @@
+"""What converting and planning costs, by the report's own measurement (tests.report_models), and that docs/models.md is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from linnet._fetch import FetchError
+from tests import report_models
+
+SECONDS, TIMES_THE_FILE = 10, 4  # that converting ResNet-50 may take, and may hold
+
+
+def test_converting_resnet50_is_quick_and_small(tmp_path: Path) -> None:
+    row = report_models.measure("resnet50", tmp_path)
+    assert row["convert_s"] <= SECONDS
+    assert row["peak_bytes"] > row["file_bytes"] / 2, "the measurement missed the weights"
+    assert row["peak_bytes"] <= TIMES_THE_FILE * row["file_bytes"]
+    assert row["memory"]["packed_weights"] > 100e6  # its 25.6 million weights, once
+    assert row["memory"]["total"] < 1.15 * row["file_bytes"]
+
+
+@pytest.mark.network
+def test_figures_of_a_model_with_two_sets_of_shapes(tmp_path: Path) -> None:
+    try:
+        row = report_models.measure("scrfd_500m", tmp_path)
+    except FetchError as error:
+        pytest.skip(str(error))
+    assert {"plan_ms", "ready_ms", "replan_ms", "again_ms"} <= row.keys()
+    assert row["plan_ms"] > 0 and row["ready_ms"] < 1e4
+    text = report_models.table({"scrfd_500m": row})
+    assert text.splitlines()[2].count("|") == text.splitlines()[0].count("|")
+
+
+def test_page_has_every_model() -> None:
+    """A model that was added needs a new page: `python -m tests.report_models --write`."""
+    lines = report_models.PAGE.read_text().splitlines()
+    found = {line.split("|")[1].strip() for line in lines if line.startswith("| ")}
+    assert set(report_models.names()) <= found, set(report_models.names()) - found
