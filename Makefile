@@ -23,16 +23,16 @@ SOURCES = $(shell find runtime_c kernels_x86 kernels_arm schema pyruntime conver
 	-type f -not -name '*.pyc')
 
 $(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet ".[demo]"
+	$(BIN)/python -m pip install --quiet ".[examples]"
 	@touch $@
 
 # EXTRAS=torch also installs what tests of that extra need; the versions of .ci/constraints.txt come without CUDA.
 $(VENV)/.test-stamp$(EXTRAS): $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt ".[demo,test$(if $(EXTRAS),$(comma)$(EXTRAS))]"
+	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt ".[examples,test$(if $(EXTRAS),$(comma)$(EXTRAS))]"
 	@touch $@
 
 $(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
-	$(BIN)/python -m pip install --quiet ".[demo,test,dev]"
+	$(BIN)/python -m pip install --quiet ".[examples,test,dev]"
 	@touch $@
 
 venv: $(VENV)/.test-stamp$(EXTRAS) ## the virtual environment in .venv with linnet and all that the tests need

@@ -136,6 +136,8 @@ def _vision(name: str) -> Any:
     net = getattr(torchvision.models, name)(weights=None, **options).train()
     with torch.no_grad():
         net(torch.randn(4, 3, 224, 224))
+        if name.startswith("vit"):
+            nn.init.normal_(net.heads.head.weight)  # zeros otherwise
     return net
 
 

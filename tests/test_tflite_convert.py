@@ -141,11 +141,11 @@ def test_sparse_weights_are_made_dense() -> None:
 def test_every_problem_is_reported_at_once() -> None:
     tensors = [T("x", "f32", [4]), T("a", "f32", [4]), T("b", "f32", [4]), T("s", "i32", [2]), T("y", "f32", [2, 2])]
     operators = [
-        O("RFFT2D", ["x"], ["a"]), O("SEGMENT_SUM", ["a"], ["b"]), O("EXP", ["b"], ["a"]), O("RESHAPE", ["x", "s"], ["y"]),
+        O("LSH_PROJECTION", ["x"], ["a"]), O("SKIP_GRAM", ["a"], ["b"]), O("EXP", ["b"], ["a"]), O("RESHAPE", ["x", "s"], ["y"]),
     ]  # fmt: skip
     with pytest.raises(linnet.ConversionError) as caught:
         linnet.from_tflite(build(G(tensors, operators, ["x"], ["y"])))
-    assert [p.op for p in caught.value.problems] == ["RFFT2D", "SEGMENT_SUM", "RESHAPE"]
+    assert [p.op for p in caught.value.problems] == ["LSH_PROJECTION", "SKIP_GRAM", "RESHAPE"]
     assert all(p.hint for p in caught.value.problems)
     assert "'s', which no input" in caught.value.problems[2].reason
 

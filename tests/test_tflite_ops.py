@@ -300,6 +300,64 @@ case("FULLY_CONNECTED 4-D", "FULLY_CONNECTED", [T("x", "f32", [2, 3, 4]), c("w",
 case("int32 ADD", "ADD", [T("a", "i32", [9]), T("b", "i32", [9]), T("y", "i32", [9])], activation="relu")
 
 
+P = [T("x", "f32", [3, 6, 4]), T("y", "f32", [3, 6, 4])]
+case("MATRIX_DIAG", "MATRIX_DIAG", [T("x", "f32", [3, 4]), T("y", "f32", [3, 4, 4])])
+for m, n in ((4, 4), (3, 5), (5, 3)):
+    case(f"MATRIX_SET_DIAG {m} {n}", "MATRIX_SET_DIAG", [T("x", "f32", [2, m, n]), T("d", "f32", [2, min(m, n)]),
+         T("y", "f32", [2, m, n])])  # fmt: skip
+case("REVERSE_SEQUENCE", "REVERSE_SEQUENCE", [P[0], c("n", [2, 6, 0, 3]), P[1]], sequence_axis=1, batch_axis=2)
+case("REVERSE_SEQUENCE i8", "REVERSE_SEQUENCE", [T("x", "u8", [2, 5, 3]), c("n", [5, 3]), T("y", "u8", [2, 5, 3])],
+     sequence_axis=1, batch_axis=0)  # fmt: skip
+case("SEGMENT_SUM", "SEGMENT_SUM", [T("x", "f32", [6, 4]), c("i", [0, 0, 1, 2, 3, 3]), T("y", "f32", [4, 4])])
+for kind in ("SUM", "PROD", "MAX", "MIN"):
+    for d in ("f32", "i32"):
+        case(f"UNSORTED_SEGMENT_{kind} {d}", f"UNSORTED_SEGMENT_{kind}", [T("x", d, [6, 4]), c("i", [2, 0, -1, 2, 4, 0]),
+             c("n", 5), T("y", d, [5, 4])])  # fmt: skip
+case("UNSORTED_SEGMENT_SUM 2-D", "UNSORTED_SEGMENT_SUM", [T("x", "f32", [3, 2, 4]), c("i", [[1, 0], [2, 2], [0, -1]]),
+     c("n", 3), T("y", "f32", [3, 4])])  # fmt: skip
+case("SPARSE_TO_DENSE", "SPARSE_TO_DENSE", [c("i", [[0, 1], [2, 3]]), c("s", [3, 4]), T("v", "f32", [2]), T("d", "f32", []),
+     T("y", "f32", [3, 4])])  # fmt: skip
+case("SPARSE_TO_DENSE 1-D", "SPARSE_TO_DENSE", [c("i", [1, 4]), c("s", [6]), T("v", "f32", []), T("d", "f32", []),
+     T("y", "f32", [6])])  # fmt: skip
+for combiner in (0, 1, 2):
+    case(f"EMBEDDING_LOOKUP_SPARSE {combiner}", "EMBEDDING_LOOKUP_SPARSE", [c("i", [1, 3, 0, 1]),
+         c("n", [[0, 0], [2, 0], [2, 1], [3, 0]]), c("s", [4, 2]), c("w", [1.0, 2.0, 0.5, 3.0], np.float32),
+         T("x", "f32", [5, 3]), T("y", "f32", [4, 3])], combiner=combiner)  # fmt: skip
+case(
+    "UNIQUE",
+    "UNIQUE",
+    [T("x", "i32", [30]), T("y", "i32", [30]), T("z", "i32", [30])],
+    outputs=["y", "z"],
+    index_type=2,
+)
+case("BUCKETIZE", "BUCKETIZE", [T("x", "f32", [3, 40]), T("y", "i32", [3, 40])], boundaries=[-1.0, -0.5, 0.0, 0.3, 2.0])
+case("BROADCAST_ARGS", "BROADCAST_ARGS", [c("a", [2, 1, 3]), c("b", [4, 1]), T("y", "i32", [3])])
+case("BITCAST i32 i16", "BITCAST", [T("x", "i32", [5]), T("y", "i16", [5, 2])])
+case("BITCAST i16 i32", "BITCAST", [T("x", "i16", [5, 2]), T("y", "i32", [5])])
+case("BITCAST u8 i64", "BITCAST", [T("x", "u8", [5, 8]), T("y", "i64", [5])])
+case("BITCAST i8 u8", "BITCAST", [T("x", "i8", [5, 8]), T("y", "u8", [5, 8])])
+case("BITCAST f32 i32", "BITCAST", [T("x", "f32", [5, 8]), T("y", "i32", [5, 8])])
+case("CONV_3D_TRANSPOSE same", "CONV_3D_TRANSPOSE", [c("s", [1, 4, 6, 6, 3]), c("w", rng.standard_normal((3, 3, 3, 3, 2)),
+     np.float32), T("x", "f32", [1, 2, 3, 3, 2]), T("y", "f32", [1, 4, 6, 6, 3])], padding=0, stride_d=2, stride_h=2,
+     stride_w=2)  # fmt: skip
+case("CONV_3D_TRANSPOSE valid", "CONV_3D_TRANSPOSE", [c("s", [1, 4, 5, 5, 3]), c("w", rng.standard_normal((3, 3, 3, 3, 2)),
+     np.float32), T("x", "f32", [1, 2, 3, 3, 2]), c("b", [1, -2, 3], np.float32), T("y", "f32", [1, 4, 5, 5, 3])], padding=1,
+     stride_d=1, stride_h=1, stride_w=1)  # fmt: skip
+case(
+    "GATHER batch",
+    "GATHER",
+    [T("x", *F), c("i", rng.integers(0, 5, (2, 4))), T("y", "f32", [2, 4, 7, 3])],
+    axis=1,
+    batch_dims=1,
+)
+case("GATHER batch axis 2", "GATHER", [T("x", *F), c("i", rng.integers(0, 7, (2, 4))), T("y", "f32", [2, 5, 4, 3])], axis=2,
+     batch_dims=1)  # fmt: skip
+case("EMBEDDING_LOOKUP hybrid", "EMBEDDING_LOOKUP", [c("i", [2, 0]), c("x", rng.integers(-127, 128, (3, 4)), np.int8, scale=0.02),
+     T("y", "f32", [2, 4])])  # fmt: skip
+case("EMBEDDING_LOOKUP hybrid rows", "EMBEDDING_LOOKUP", [c("i", [2, 0]), c("x", rng.integers(-127, 128, (3, 4)), np.int8,
+     scale=[0.02, 0.03, 0.04]), T("y", "f32", [2, 4])])  # fmt: skip
+
+
 def stored(name: str, shape: Sequence[int], axis: int | None, outs: int = 1) -> T:
     """An i8 weight of a hybrid product."""
     scale = 0.02 if axis is None else rng.uniform(0.005, 0.03, outs)
@@ -350,3 +408,34 @@ def test_op_agrees_with_the_reference_kernel(case: Case) -> None:
             assert wanted.dtype == bool or wanted.min() != wanted.max(), "the case says nothing"
             assert difference.max() <= case.off, f"{(difference > 0).mean():.2%} differ, by at most {difference.max()}"
             assert (difference > 0).mean() <= case.share
+
+
+@pytest.mark.parametrize("part", ["COMPLEX_ABS", "REAL", "IMAG"])
+@pytest.mark.parametrize("sizes", [(1, 16), (4, 16), (8, 8)])
+def test_fourier_transforms_agree(sizes: tuple[int, int], part: str) -> None:
+    """Complex numbers are moved between the two ops, as tf.signal does."""
+    height, width = sizes
+    bins = width // 2 + 1
+    tensors = [
+        T("x", "f32", [3, 4, 12]), c("n", sizes), T("z", "complex64", [3, height, bins]), c("p", [1, 0, 2]),
+        T("t", "complex64", [height, 3, bins]), T("y", "f32", [height, 3, bins]),
+    ]  # fmt: skip
+    operators = [O("RFFT2D", ["x", "n"], ["z"]), O("TRANSPOSE", ["z", "p"], ["t"]), O(part, ["t"], ["y"])]
+    model = build(G(tensors, operators, ["x"], ["y"]))
+    x = np.random.default_rng(3).standard_normal((3, 4, 12)).astype(np.float32)
+    if height < 4:
+        x = np.ascontiguousarray(x)
+    (wanted,) = reference(model, [x])
+    got = linnet.Session(linnet.from_tflite(model)).run({"x": x})["y"]
+    assert got.shape == wanted.shape
+    assert float(np.abs(got - wanted).max()) <= 1e-5 * float(np.abs(wanted).max())
+
+
+def test_an_op_that_does_not_know_complex_numbers_refuses_them() -> None:
+    tensors = [
+        T("x", "f32", [4, 16]), c("n", [4, 16]), T("z", "complex64", [4, 9]), T("w", "complex64", [4, 9]), T("y", "f32", [4, 9]),
+    ]  # fmt: skip
+    operators = [O("RFFT2D", ["x", "n"], ["z"]), O("SQUARE", ["z"], ["w"]), O("REAL", ["w"], ["y"])]
+    with pytest.raises(linnet.ConversionError) as caught:
+        linnet.from_tflite(build(G(tensors, operators, ["x"], ["y"])))
+    assert [(p.op, p.reason) for p in caught.value.problems] == [("SQUARE", "its operands are complex numbers")]

@@ -277,4 +277,4 @@ def test_integer_lstm_is_the_same_bit_by_bit(op: str, name: str) -> None:
         wanted = made.get_tensor(made.get_output_details()[0]["index"])
         np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
         seen.update(wanted.reshape(-1).tolist())
-    assert len(seen) > 20
+    assert len(seen) > 12

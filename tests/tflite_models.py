@@ -14,7 +14,7 @@ from flatbuffers import number_types
 from linnet.converters.tflite.schema import ACTIVATIONS, OPS, OPTIONS
 
 TYPES = {
-    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "i8": 9, "resource": 13,
+    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "complex64": 8, "i8": 9, "resource": 13,
 }  # fmt: skip
 # BuiltinOptions union: the number of the table that belongs to an op (Conv2DOptions = 1, DepthwiseConv2DOptions = 2, ...).
 UNION = {
@@ -103,8 +103,8 @@ def _options(b: flatbuffers.Builder, operator: O) -> int:
         field, kind = OPTIONS[operator.op][name][:2]
         if name == "activation":
             value = ACTIVATIONS.index(value)
-        if kind == "ints":
-            fields[field] = ("offset", _numbers(b, value, np.int32))
+        if kind in ("ints", "floats"):
+            fields[field] = ("offset", _numbers(b, value, np.int32 if kind == "ints" else np.float32))
         elif kind == "string":
             fields[field] = ("offset", b.CreateString(value))
         else:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.converters.tflite import rules
+from linnet.converters.tflite import complex_numbers, rules
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Problem, Unsupported
 from linnet.converters.tflite.registry import RULES
@@ -319,10 +319,12 @@ class Importer:
             tainted = any(t is not None and id(t) in self.tainted for t in operands)
             found = RULES.get(spec.op)
             if found is None:
-                hint = "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
-                raise Unsupported(f"there is no rule for op {spec.op!r}", hint)
-            made = found(Operation(self, scope, spec, operands, outputs))
-            results = [made] if isinstance(made, Tensor) else list(made)
+                custom = spec.op.removeprefix("CUSTOM:")
+                name = f"the custom op {custom!r}" if custom != spec.op else f"op {spec.op!r}"
+                raise Unsupported(
+                    f"there is no rule for {name}", "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
+                )
+            results = complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
         except Unsupported as error:
             if not tainted or spec.op not in RULES:
                 self.problem(spec.op, label, error.reason, error.hint)

@@ -61,9 +61,12 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         **_CONV, "multiplier": (3, "i32"), "activation": (4, "i8"), "dilation_w": (5, "i32", 1), "dilation_h": (6, "i32", 1),
     },
     "TRANSPOSE_CONV": {**_CONV, "activation": (3, "i8")},
-    "CONV_3D": {
-        "padding": (0, "i8"), "stride_d": (1, "i32"), "stride_w": (2, "i32"), "stride_h": (3, "i32"),
-        "activation": (4, "i8"), "dilation_d": (5, "i32", 1), "dilation_w": (6, "i32", 1), "dilation_h": (7, "i32", 1),
+    **{
+        op: {
+            "padding": (0, "i8"), "stride_d": (1, "i32"), "stride_w": (2, "i32"), "stride_h": (3, "i32"),
+            "activation": (4, "i8"), "dilation_d": (5, "i32", 1), "dilation_w": (6, "i32", 1), "dilation_h": (7, "i32", 1),
+        }
+        for op in ("CONV_3D", "CONV_3D_TRANSPOSE")
     },
     "FULLY_CONNECTED": {
         "activation": (0, "i8"), "weights_format": (1, "i8"), "keep_dims": (2, "bool"), "asymmetric": (3, "bool"),
@@ -99,6 +102,9 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
         "time_major": (0, "bool"), "activation": (1, "i8"), "merge": (2, "bool"), "asymmetric": (3, "bool"),
     },
     "SVDF": {"rank": (0, "i32"), "activation": (1, "i8"), "asymmetric": (2, "bool")},
+    "REVERSE_SEQUENCE": {"sequence_axis": (0, "i32"), "batch_axis": (1, "i32")}, "BUCKETIZE": {"boundaries": (0, "floats")},
+    "EMBEDDING_LOOKUP_SPARSE": {"combiner": (0, "i8")},
+    "UNIQUE": {"index_type": (0, "i8", 2)},
     "CALL_ONCE": {"subgraph": (0, "i32")}, "VAR_HANDLE": {"container": (0, "string"), "shared_name": (1, "string")},
     "FAKE_QUANT": {"min": (0, "f32"), "max": (1, "f32"), "bits": (2, "i32"), "narrow": (3, "bool")},
     **{op: {"activation": (0, "i8")} for op in ("ADD", "SUB", "MUL", "DIV")},
@@ -384,6 +390,8 @@ def option(operator: OperatorSpec, name: str) -> Any:
     entry = OPTIONS[operator.op][name]
     field, kind = entry[0], entry[1]
     table = operator.options
+    if kind == "floats":
+        return None if table is None else table.array(field, np.float32)
     if kind in ("ints", "string"):
         get: Callable[[int], Any] | None = None if table is None else table.ints if kind == "ints" else table.string
         return get(field) if get else None

@@ -1,4 +1,4 @@
-"""The command `linnet`: convert, inspect, run, bench. Every failure is one line on stderr and exit status 1.
+"""The command `linnet`: convert, inspect, run, plan, bench. Every failure is one line on stderr and exit status 1.
 Files are written only when everything has succeeded."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DTYPES = ("f32", "f16", "i8", "i16")
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="linnet", prog_name="linnet")
 def cli() -> None:
-    """Convert models, look into them, run and time them."""
+    """Convert models, look into them, run, plan and time them."""
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
@@ -255,6 +255,63 @@ def run(
         for entry in rows:
             tables[-1].add_row(*(f"{v:.4g}" if isinstance(v, float) else str(v) for v in entry.values()))
     _show(*tables)
+
+
+@cli.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=D,D,...",
+    help="Sizes of an input: numbers, ranges (1..8), ? for what the model declares; may be repeated.",
+)
+@_signature
+@_threads
+@_isa_max
+@_json
+def plan(
+    model: Path, inputs: Sequence[str], signature: str, threads: int | None, isa_max: str | None, as_json: bool
+) -> None:
+    """Show the memory that a MODEL takes: exactly for one shape, at most for a range of shapes."""
+    from linnet.bounds import parse, samples, text_of
+    from linnet.session import Session
+
+    given = {name: parse(name, text) for name, text in _pairs(inputs, "--input x=1..8,3,?,?")}
+    session = Session(model, signature, threads=threads, isa_max=isa_max, bounds=given)
+    bound, corner = session.bound, samples(session._ranges)[0]
+    assert bound is not None
+    exact = bound.planned == 1
+    if not exact:
+        session = Session(session.model, signature, threads=threads, isa_max=isa_max, input_shapes=corner)
+    elif session._last is None:
+        session._planned(corner, None)
+    info, memory = session.plan_info, session.memory
+    report = {
+        "model": str(model), "signature": signature, "shapes": corner, "exact": exact, "memory": memory,
+        "bound": {**bound.regions, "total": bound.total}, "arena": bound.arena, "later_segments": bound.later,
+        "unbounded": bound.unbounded, "shapes_planned": bound.planned, "shapes_refused": bound.refused, "plan": info,
+    }  # fmt: skip
+    if as_json:
+        click.echo(json.dumps(report))
+        return
+    click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in corner.items()))
+    click.echo(
+        f"{info['steps']} steps, {info['segments']} segment(s), {info['threads']} thread(s), {info['isa']}, "
+        f"planned in {info['plan_ms']:.2f} ms"
+    )
+    columns = (">bytes",) if exact else (">at the largest shape", ">at most")
+    table = _table("Memory", "region", *columns)
+    for name, value in memory.items():
+        table.add_row(name, f"{value:,}", *(() if exact else (f"{bound.regions[name]:,}",)))
+    if bound.later or bound.unbounded:
+        text = "no bound" if bound.unbounded else f"{bound.later:,}"
+        table.add_row("later segments", *((text,) if exact else ("", text)))
+    _show(table)
+    if bound.unbounded:
+        click.echo(f"no bound for what depends on data: {bound.unbounded}")
+    else:
+        click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes for every shape inside")
 
 
 @cli.command()

@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from linnet._generated.ffi import ffi
 from linnet._library import exception, library
-from linnet.errors import UsageError
+from linnet.bounds import Dim, MemoryBound, Range, inside, resolve, samples, text_of
+from linnet.errors import GraphError, UsageError
 from linnet.graph import DTYPE_NAMES, Graph, dtype_of, numpy_dtype
 
 Array = npt.NDArray[Any]
@@ -336,6 +337,8 @@ class Session:
     to the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated otherwise.
     count_special: after each run, count what `special` tells (slow). Every run holds the session's own lock, so threads
     may share a session, one at a time.
+    bounds: per input, for each dimension a number, (least, most), or None for what the model declares. Then `bound` is the
+    most that any shape inside takes, one arena of that size serves all plans, and a run outside is refused (UsageError).
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -355,6 +358,7 @@ class Session:
         devices: Sequence[Device] = (),
         arena: Array | bytearray | None = None,
         count_special: bool = False,
+        bounds: Mapping[str, Sequence[Dim]] | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
         if threads is not None and (not isinstance(threads, int) or threads < 0):
@@ -379,13 +383,59 @@ class Session:
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
         self._last: _Planned | None = None
         self._last_fetches: Sequence[str] | None = None
+        self._ranges: dict[str, Range] = {}
+        self.bound: MemoryBound | None = None
+        if bounds is not None:
+            self._take_bounds(resolve(bounds, self.inputs))
         shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
         for name, shape in shapes.items():
-            if not _fits(shape, self._spec(name).shape):
-                raise _wrong_shape(self._spec(name), shape)
+            self._check_shape(self._spec(name), shape)
         fixed = all((s.shape is not None and None not in s.shape) or s.name in shapes for s in self.inputs)
         if fixed:
             self._planned(shapes, self._fetches)
+
+    def _take_bounds(self, ranges: dict[str, Range]) -> None:
+        """Plans the shapes of the range that say what it takes, and gets the arena."""
+        lib, info, error = library(), ffi.new("linnet_plan_info *"), ffi.new("linnet_error *")
+        info.struct_size = ffi.sizeof("linnet_plan_info")
+        regions, most, later, unbounded, refused = dict.fromkeys(_MEMORY, 0), 0, 0, "", 0
+        shapes = samples(ranges)
+        for i, one in enumerate(shapes):
+            try:
+                plan = self._make_plan(one, self._fetches)
+            except GraphError:
+                if i == 0:
+                    raise  # the upper corner must be a shape that the model takes
+                refused += 1
+                continue
+            lib.linnet_plan_get_info(plan, info)
+            regions = {name: max(value, int(getattr(info, name))) for name, value in regions.items()}
+            bytes_ = ffi.new("uint64_t *")
+            if lib.linnet_plan_bound(plan, bytes_, error):
+                failure = exception(error)
+                if not isinstance(failure, GraphError):
+                    raise failure
+                unbounded, bytes_[0] = unbounded or str(failure), info.total
+            most, later = max(most, int(bytes_[0])), max(later, int(bytes_[0] - info.total))
+        self.bound = MemoryBound(regions, most, later, unbounded, len(shapes), refused)
+        self._ranges = ranges
+        if not unbounded:
+            self._max_bytes = min(self._max_bytes or most, most)
+        if self._arena is None:
+            memory = np.empty(self.bound.arena + 64, np.uint8)
+            start = -memory.ctypes.data % 64
+            self._arena = ffi.from_buffer(memory[start : start + self.bound.arena], require_writable=True)
+
+    def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> None:
+        if not _fits(shape, spec.shape):
+            raise _wrong_shape(spec, shape)
+        dims = self._ranges.get(spec.name)
+        if dims is not None and not inside(shape, dims):
+            raise UsageError(
+                f"input {spec.name!r} is outside the session's bounds", code=104, tensor=spec.name,
+                expected=text_of([low if low == high else (low, high) for low, high in dims]),
+                got=text_of(shape), hint="make a Session with wider bounds",
+            )  # fmt: skip
 
     def _spec(self, name: str) -> TensorSpec:
         if name not in self._specs:
@@ -432,8 +482,7 @@ class Session:
         for name, value in feeds.items():
             spec = self._spec(name)
             array = _convert(value, spec, "input")
-            if not _fits(array.shape, spec.shape):
-                raise _wrong_shape(spec, array.shape)
+            self._check_shape(spec, array.shape)
             values[name] = array
         planned = self._planned(
             {name: array.shape for name, array in values.items()}, self._fetches if fetches is None else tuple(fetches)
@@ -465,7 +514,7 @@ class Session:
         self._last = planned
         return planned
 
-    def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> _Planned:
+    def _make_plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Any:
         lib, error = library(), ffi.new("linnet_error *")
         config = ffi.new("linnet_plan_config *")
         lib.linnet_plan_config_init(config)
@@ -500,7 +549,10 @@ class Session:
             if failure.code == 304 and failure.tensor in self._specs and failure.tensor not in shapes:
                 raise self._missing(failure.tensor, shapes)
             raise failure
-        plan = ffi.gc(out[0], lib.linnet_plan_free)
+        return ffi.gc(out[0], lib.linnet_plan_free)
+
+    def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> _Planned:
+        lib, error, plan = library(), ffi.new("linnet_error *"), self._make_plan(shapes, fetches)
         session_config = ffi.new("linnet_session_config *")
         lib.linnet_session_config_init(session_config)
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
@@ -541,7 +593,9 @@ class Session:
             info.struct_size = ffi.sizeof("linnet_plan_info")
             lib.linnet_plan_get_info(planned.plan, info)
             total += int(info.total - info.packed_weights - info.variables) - self.model._structure
-        return total
+            if self._arena is not None:
+                total -= int(info.activations + info.scratch)
+        return total + (0 if self._arena is None else len(self._arena))
 
     @property
     def plan_info(self) -> dict[str, Any]:

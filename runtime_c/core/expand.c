@@ -131,8 +131,9 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
     return LINNET_OK;
 }
 
+/* The input that a shape is for becomes of that shape, as far as it is open. A bound fits what is not larger. */
 static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const ln_function *f,
-                                const linnet_shape *shape) {
+                                const linnet_shape *shape, bool bound) {
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         ln_work_value *v = ln_value_at(w, f->inputs[i]);
         if (shape->input == NULL ||
@@ -142,19 +143,25 @@ static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const
             shape->rank >= 0 && shape->rank <= LN_MAX_RANK && (v->tensor.rank < 0 || v->tensor.rank == shape->rank);
         for (int d = 0; fits && d < shape->rank; ++d)
             fits = shape->dims[d] >= 0 &&
-                   (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d]);
+                   (v->tensor.rank < 0 || v->tensor.dims[d] < 0 || v->tensor.dims[d] == shape->dims[d] ||
+                    (bound && v->tensor.dims[d] < shape->dims[d]));
         if (!fits) {
             char declared[96], given[96];
-            ln_fail(w->error, LINNET_WRONG_SHAPE, "the shape given for an input does not fit its declaration");
+            ln_fail(w->error, LINNET_WRONG_SHAPE,
+                    bound ? "an input is larger than its bound"
+                          : "the shape given for an input does not fit its declaration");
             ln_at_tensor(w->error, shape->input);
-            ln_expected(w->error, "%s", ln_shape_text(v->tensor.dims, v->tensor.rank, declared, sizeof declared));
-            ln_got(w->error, "%s",
-                   ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank, given,
-                                 sizeof given));
-            return ln_hint(w->error, "dimensions that the file declares cannot be changed");
+            ln_shape_text(v->tensor.dims, v->tensor.rank, declared, sizeof declared);
+            ln_shape_text(shape->dims, shape->rank < 0 || shape->rank > LN_MAX_RANK ? 0 : shape->rank, given,
+                          sizeof given);
+            ln_expected(w->error, bound ? "at most %s" : "%s", bound ? given : declared);
+            ln_got(w->error, "%s", bound ? declared : given);
+            return ln_hint(w->error, bound ? "plan with a higher bound in linnet_plan_config.bounds"
+                                           : "dimensions that the file declares cannot be changed");
         }
+        for (int d = 0; d < shape->rank; ++d)
+            if (v->tensor.rank < 0 || v->tensor.dims[d] < 0) v->tensor.dims[d] = shape->dims[d];
         v->tensor.rank = (int8_t)shape->rank;
-        for (int d = 0; d < shape->rank; ++d) v->tensor.dims[d] = shape->dims[d];
         return LINNET_OK;
     }
     ln_fail(w->error, LINNET_UNKNOWN_NAME, "a shape is given for an input that the signature has not");
@@ -179,7 +186,9 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
     if (needed == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < f->n_inputs; ++i) ln_value_at(w, f->inputs[i])->input = i;
     for (int32_t i = 0; i < config->shape_count; ++i)
-        if ((status = bind_shape(w, signature, f, &config->shapes[i])) != LINNET_OK) return status;
+        if ((status = bind_shape(w, signature, f, &config->shapes[i], false)) != LINNET_OK) return status;
+    for (int32_t i = 0; i < config->bound_count; ++i)
+        if ((status = bind_shape(w, signature, f, &config->bounds[i], true)) != LINNET_OK) return status;
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         ln_work_value *v = ln_value_at(w, f->inputs[i]);
         uint64_t bytes;

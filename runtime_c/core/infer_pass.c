@@ -18,12 +18,15 @@ static linnet_status wait_for_values(ln_work *w, ln_work_node *node) {
     for (int i = first_deciding(node->op); i < last; ++i) {
         if (node->inputs[i] < 0) continue;
         ln_work_value *v = ln_value_at(w, node->inputs[i]);
-        if (v->tensor.data != NULL || ln_count(&v->tensor) > WANTED_LIMIT) continue;
+        if (v->tensor.data != NULL || v->undecided || ln_count(&v->tensor) > WANTED_LIMIT) continue;
         v->wanted = hope = true;
     }
     if (!hope) {
         ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the shape of the result of %s cannot be found", node->op->name);
         ln_at_node(w->error, node->index, node->name);
+        for (int i = 0; i < node->n_inputs; ++i)
+            if (node->inputs[i] >= 0 && ln_value_at(w, node->inputs[i])->undecided)
+                return ln_hint(w->error, "data decides it, and nothing bounds it");
         return ln_hint(w->error,
                        "this is a fault of the shape rule or of the converter: operands and attributes are known");
     }
@@ -112,6 +115,35 @@ static linnet_status fold_shape(ln_work *w, const ln_work_node *node) {
     return LINNET_OK;
 }
 
+/* Where bounds are looked for and either branch may be run: both are planned, which takes no less than one. */
+static linnet_status inline_both(ln_work *w, const ln_work_node *node) {
+    const ln_if_attributes *a = node->attributes;
+    ln_work_node other = *node;
+    int32_t *fetches = ln_pool_array(&w->pool, (int64_t)w->n_fetches + node->n_outputs, sizeof *fetches);
+    other.outputs = ln_pool_array(&w->pool, node->n_outputs, sizeof *other.outputs);
+    if (fetches == NULL || other.outputs == NULL) return ln_work_no_memory(w);
+    memcpy(fetches, w->fetches, (size_t)w->n_fetches * sizeof *fetches);
+    w->fetches = fetches;
+    for (int o = 0; o < node->n_outputs; ++o) {
+        other.outputs[o] = -1;
+        if (node->outputs[o] < 0) continue;
+        const ln_tensor like = ln_value_at(w, node->outputs[o])->tensor;
+        if ((other.outputs[o] = ln_work_add_value(w, "", &like)) < 0) return ln_work_no_memory(w);
+        w->fetches[w->n_fetches++] = other.outputs[o]; /* kept, so that the branch is not dead code */
+    }
+    linnet_status status = ln_inline(w, a->else_function, &other, 1);
+    if (status == LINNET_OK) status = ln_inline(w, a->then_function, node, 1);
+    for (int o = 0; status == LINNET_OK && o < node->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        const ln_tensor *x = &ln_value_at(w, node->outputs[o])->tensor, *y = &ln_value_at(w, other.outputs[o])->tensor;
+        if (x->rank == y->rank && (x->rank <= 0 || memcmp(x->dims, y->dims, (size_t)x->rank * sizeof *x->dims) == 0))
+            continue;
+        status = ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "the branches of an `if` give different shapes");
+        ln_at_node(w->error, node->index, node->name);
+    }
+    return status;
+}
+
 linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
     const ln_op *op = node->op;
     node->state = LN_NODE_WAITING;
@@ -120,6 +152,7 @@ linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
         const ln_if_attributes *a = node->attributes;
         const ln_work_value *condition = ln_value_at(w, node->inputs[0]);
         if (!condition->known) return ln_work_append(w, node);
+        if (condition->undecided) return inline_both(w, node);
         if (condition->tensor.data == NULL) return wait_for_values(w, node);
         return ln_inline(
             w, ln_load_i64(condition->tensor.data, condition->tensor.dtype, 0) ? a->then_function : a->else_function,

@@ -72,6 +72,7 @@ static linnet_status wait(ln_work *w, const loop *l, int32_t awaited) {
     memcpy(node->outputs, from->outputs, (size_t)from->n_outputs * sizeof *node->outputs);
     node->state = LN_NODE_WAITING;
     ln_work_value *v = ln_value_at(w, awaited);
+    if (v->undecided) return ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "data decides how often a loop is run");
     if (v->known || v->bounded) v->wanted = true;
     return ln_work_append(w, node);
 }

@@ -61,6 +61,8 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
         wrong = "struct_size";
     else if (c->shape_count < 0 || (c->shape_count > 0 && c->shapes == NULL))
         wrong = "shapes";
+    else if (c->bound_count < 0 || (c->bound_count > 0 && c->bounds == NULL))
+        wrong = "bounds";
     else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
         wrong = "fetches";
     else if (c->threads < 0 || c->threads > 1024)

@@ -188,7 +188,8 @@ static linnet_status keep_rest(ln_work *w, ln_program *program) {
     if (w->waiting == 0) return LINNET_OK;
     program->rest = ln_pool_alloc(&program->pool, sizeof *program->rest);
     if (program->rest == NULL) return ln_work_no_memory(w);
-    const linnet_status status = ln_work_snapshot(w, program->rest, program->memory);
+    const linnet_status status = ln_work_snapshot(w, program->rest, program->memory, w->error);
+    program->rest->error = NULL;
     for (int32_t i = 0; status == LINNET_OK && i < w->n_fetches; ++i) {
         const ln_work_value *v = w->fetches[i] >= 0 ? ln_value_at(w, w->fetches[i]) : NULL;
         if (v != NULL && (v->known || v->bounded)) program->rest->fetches[i] = -1;

@@ -6,8 +6,10 @@
 
 enum { MOST_CHILDREN = 8 }; /* continuations kept of one instance; the least recently run goes first */
 
+/* Without an instance: the bounds. */
 static const int64_t *true_dims(const ln_instance *instance, const ln_port *port) {
-    return port->dims_slot >= 0 ? instance->dims + (size_t)port->dims_slot * LN_MAX_RANK : port->tensor.dims;
+    return instance != NULL && port->dims_slot >= 0 ? instance->dims + (size_t)port->dims_slot * LN_MAX_RANK
+                                                    : port->tensor.dims;
 }
 
 static uint64_t true_bytes(const ln_instance *instance, const ln_port *port) {
@@ -76,26 +78,31 @@ static bool drop_oldest(linnet_session *s, ln_instance *parent, int keep) {
     return true;
 }
 
-/* The waiting graph with everything that is known now. */
-static linnet_status resume(linnet_session *s, const ln_instance *parent, ln_work *w, ln_memory *temporary,
-                            linnet_error *error) {
-    linnet_status status = ln_work_snapshot(parent->program->rest, w, temporary);
-    w->persistent = &s->memory;
-    w->error = error;
+/* The waiting graph with everything that is known after the program has run. Without a session and an instance of it,
+ * when bounds are looked for: shapes are the largest, and values that are wanted stay undecided. */
+static linnet_status resume(const ln_program *program, linnet_session *s, const ln_instance *parent, ln_work *w,
+                            ln_memory *temporary, ln_memory *persistent, linnet_error *error) {
+    linnet_status status = ln_work_snapshot(program->rest, w, temporary, error);
+    w->persistent = persistent;
     for (int32_t i = 0; status == LINNET_OK && i < w->values.count; ++i) ln_value_at(w, i)->wanted = false;
-    for (int32_t i = 0; status == LINNET_OK && i < parent->program->n_exports; ++i) {
-        const ln_port *port = &parent->program->exports[i];
+    for (int32_t i = 0; status == LINNET_OK && i < program->n_exports; ++i) {
+        const ln_port *port = &program->exports[i];
         ln_work_value *v = ln_value_at(w, port->value);
         memcpy(v->tensor.dims, true_dims(parent, port), sizeof v->tensor.dims);
         ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
         v->known = true;
         v->bounded = false;
         v->imported = port->operand.region != LN_REGION_VARIABLE;
-        if (!port->wanted) continue;
+        if (s == NULL && ln_count(&v->tensor) < 0) {
+            status = ln_fail(error, LINNET_UNKNOWN_SHAPE, "data decides how large a tensor becomes, without a bound");
+            ln_at_tensor(error, port->name);
+        }
+        if (s == NULL && port->wanted) v->undecided = true;
+        if (s == NULL || !port->wanted) continue;
         ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
         if (blob == NULL) return ln_work_no_memory(w);
         blob->size = true_bytes(parent, port);
-        if ((blob->data = ln_memory_alloc(&s->memory, blob->size)) == NULL) {
+        if ((blob->data = ln_memory_alloc(persistent, blob->size)) == NULL) {
             --w->blobs.count;
             return ln_work_no_memory(w);
         }
@@ -117,7 +124,7 @@ static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_ins
     ln_memory_init(&temporary, &s->memory.allocator);
     ln_work w;
     memset(&w, 0, sizeof w);
-    linnet_status status = resume(s, parent, &w, &temporary, error);
+    linnet_status status = resume(parent->program, s, parent, &w, &temporary, &s->memory, error);
     if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
     ln_work_free(&w);
     if (status != LINNET_OK) return status;
@@ -176,4 +183,35 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     child->last_run = s->run_count;
     *next = child;
     return LINNET_OK;
+}
+
+/* What the segments behind the program take, one after the other: each keeps its memory for those that follow. */
+static linnet_status bound_rest(const linnet_plan *plan, const ln_program *program, uint64_t *bytes,
+                                linnet_error *error) {
+    if (program->rest == NULL) return LINNET_OK;
+    ln_memory temporary, kept;
+    ln_memory_init(&temporary, &plan->memory.allocator);
+    ln_memory_init(&kept, &plan->memory.allocator);
+    ln_work w;
+    ln_program next = {0};
+    memset(&w, 0, sizeof w);
+    linnet_status status = resume(program, NULL, NULL, &w, &temporary, &kept, error);
+    if (status == LINNET_OK) status = ln_program_build(&w, &kept, &next);
+    ln_work_free(&w);
+    if (status != LINNET_OK) return status;
+    const size_t parts[] = {sizeof(ln_instance), (size_t)ln_segment_key_words(program) * sizeof(int64_t),
+                            ln_instance_size(&next),
+                            (size_t)(next.io + next.arena + ln_program_scratch(&next, plan->threads))};
+    *bytes += kept.bytes + next.packed_bytes;
+    for (int i = 0; i < 4; ++i) *bytes += ln_round_up(parts[i] + 1, LN_ALIGNMENT);
+    status = bound_rest(plan, &next, bytes, error);
+    ln_program_free(&next);
+    return status;
+}
+
+linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error) {
+    if (plan == NULL || bytes == NULL)
+        return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_bound: an argument is NULL");
+    *bytes = plan->info.total;
+    return bound_rest(plan, &plan->program, bytes, error);
 }

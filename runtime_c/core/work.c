@@ -223,8 +223,8 @@ linnet_status ln_work_sweep(ln_work *w) {
     return LINNET_OK;
 }
 
-linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory) {
-    ln_work_init(to, from->model, memory, from->persistent, from->error);
+linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error) {
+    ln_work_init(to, from->model, memory, from->persistent, error);
     to->isa = from->isa;
     to->threads = from->threads;
     to->reference = from->reference;

@@ -35,6 +35,7 @@ typedef struct ln_work_value {
     bool fetched;
     bool committed; /* an assign stores it into its variable at the end of the run */
     bool bounded;   /* dims are an upper bound: the true ones come out of the run */
+    bool undecided; /* where bounds are looked for: what it would be is not known, whatever is run */
     uint8_t slot;   /* ln_value_slot: what may take its place when nothing needs it any more */
     uint8_t device; /* where it is made: 0 is the CPU, then 1 + index in the plan's device list */
     int32_t buffer; /* after ln_pass_alias: index of its buffer, and where in it (bytes) */
@@ -128,8 +129,9 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
                            int n_outputs, const int32_t *outputs);
 /* Recounts `uses` and kills ready nodes that nothing needs. */
 linnet_status ln_work_sweep(ln_work *w);
-/* Copy of the waiting part of the graph, for planning later segments. */
-linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory);
+/* Copy of the waiting part of the graph, for planning later segments. `error` is the new one's: the record of whoever
+ * planned `from` may be gone. */
+linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
 bool ln_is_assign(const ln_work_node *node);
 
 /* The passes, in the order in which plan.c calls them. */

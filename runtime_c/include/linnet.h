@@ -217,6 +217,9 @@ typedef struct linnet_plan_config {
     int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts */
     uint64_t max_bytes;                /* 0: no bound; else TOO_LARGE when a plan or a segment needs more */
     const linnet_allocator *allocator; /* NULL: the model's */
+    const linnet_shape *bounds; /* largest sizes: a dimension that neither the file nor `shapes` gives takes that of
+                                 * its bound, so that `bounds` alone plan the upper corner; WRONG_SHAPE beyond. */
+    int32_t bound_count;
 } linnet_plan_config;
 
 /* Exact bytes by region. `total` is every byte that the model, this plan, one store and one session of it take through
@@ -267,6 +270,11 @@ LINNET_API linnet_status linnet_plan_create(linnet_model *model, const linnet_pl
                                             linnet_error *error);
 LINNET_API void linnet_plan_free(linnet_plan *plan);
 LINNET_API linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info);
+/* The most that a session takes at once: info.total, and what segments whose shapes depend on data add when every such
+ * shape is as large as it can be. As max_bytes of a plan it is what sessions never exceed. They are planned to find
+ * out, through the plan's allocator, and freed. Errors: UNKNOWN_SHAPE, naming the node that data may make of any size;
+ * TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
 /* Static facts of step i. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info);
 /* The concrete inputs that the fetches need, and the outputs (the fetches, in the order they were asked for). */

@@ -326,6 +326,18 @@ static void segments(void) {
     must(&o);
     CHECK_INT(info_of(o.plan).segments, 2);
     CHECK_INT(c.live, info_of(o.plan).total);
+    uint64_t bound = 0; /* found without leaving anything behind, whatever allocation fails */
+    const size_t before = c.live, begun = c.calls;
+    CHECK_INT(linnet_plan_bound(o.plan, &bound, &o.error), LINNET_OK);
+    const size_t needed = c.calls - begun;
+    CHECK(bound > info_of(o.plan).total + 16 * 8 && needed > 3);
+    CHECK_INT(c.live, before);
+    for (size_t k = 1; k <= needed; ++k) {
+        c.fail_at = c.calls + k;
+        CHECK_INT(linnet_plan_bound(o.plan, &bound, &o.error), LINNET_OUT_OF_MEMORY);
+        CHECK_INT(c.live, before);
+    }
+    c.fail_at = 0;
     float *in = linnet_session_input(o.session, 0);
     for (int round = 0; round < 64; ++round) {
         int count = 0, seen = 0;

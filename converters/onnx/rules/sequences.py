@@ -288,8 +288,9 @@ def sequence_map(op: Operation) -> Sequence[Value]:
     lengths = {len(s.items) for s in sequences if isinstance(s, Listed)}
     if any(isinstance(s, Packed) for s in sequences):
         return op.fallback()
-    if not isinstance(sequences[0], Listed) or len(lengths) > 1:
-        raise op.unsupported("its sequences differ in length, or there is none", "give sequences of one length")
+    as_sequence(sequences[0], "input 0")
+    if len(lengths) > 1:
+        raise op.unsupported(f"its sequences have lengths {sorted(lengths)}", "give sequences of one length")
     graph: onnx.GraphProto = op.attribute("body")
     rows: list[list[Value]] = []
     for index in range(lengths.pop()):

@@ -7,7 +7,8 @@ import importlib
 
 FAMILIES = (
     "arithmetic", "activation", "comparison", "convolution", "linear", "pooling", "movement", "indexing", "reduction",
-    "quantization", "resizing", "normalization", "state", "control", "recurrent", "svdf",
+    "quantization", "resizing", "normalization", "state", "control", "recurrent", "svdf", "segments",
+    "spectral", "detection", "mediapipe", "audio",
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@ Integers accumulate exactly and are requantized with TFLite's double rounding (r
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -141,33 +142,43 @@ def _hybrid(
     return hybrid.conv(op, x, value, scale[:1], op.optional(2), False, attributes, lambda v, s, c: v * (s * c))
 
 
-@rule("TRANSPOSE_CONV")
+@rule("TRANSPOSE_CONV", "CONV_3D_TRANSPOSE")
 def transpose_conv(op: Operation) -> Tensor:
-    """Operands: output shape, weight [out, kh, kw, in], x, bias."""
+    """Operands: output shape, weight [out, kh, kw, in] or [kd, kh, kw, out, in], x, bias."""
     size = [int(v) for v in op.require(0, "the output shape")]
     value, quantization = weight(op, 1)
     x = op.input(2)
-    if value.ndim != 4 or len(size) != 4 or x.shape is None or len(x.shape) != 4:
-        raise op.unsupported("another rank than 4", "the model is damaged: export it again")
+    names = ("h", "w") if op.spec.op == "TRANSPOSE_CONV" else ("d", "h", "w")
+    rank = len(names) + 2
+    if value.ndim != rank or len(size) != rank or x.shape is None or len(x.shape) != rank:
+        raise op.unsupported(f"another rank than {rank}", "the model is damaged: export it again")
     _axis_check(op, quantization, 0)
-    value = value.transpose(3, 0, 1, 2)
+    value = value.transpose(3, 0, 1, 2) if rank == 4 else value.transpose(4, 3, 0, 1, 2)
     x, w, bias, integer = product_operands(op, x, value, moved(quantization, 1), op.optional(3))
-    strides = [op.option("stride_h"), op.option("stride_w")]
-    begins, ends, extra = [], [], []
-    for i in range(2):
-        d = None if x.shape is None else x.shape[1 + i]
-        if not isinstance(d, int):
-            raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
-        total = (
-            (d - 1) * strides[i] + value.shape[2 + i] - size[1 + i]
-        )  # negative: the output is larger than what is written
-        begin = max(total, 0) // 2 if padding(op) == "same_upper" else 0
-        begins.append(begin)
-        ends.append(max(total - begin, 0))
-        extra.append(max(begin - total, 0))
+    strides = [op.option(f"stride_{n}") for n in names]
+    dilations = [op.option(f"dilation_{n}") if rank == 5 else 1 for n in names]
+    kernel = [d * (k - 1) + 1 for k, d in zip(value.shape[2:], dilations, strict=True)]
     attributes: dict[str, Any] = {
-        "strides": strides, "pads": [*begins, *ends], "output_padding": extra, "channel_axis": -1,
+        "strides": strides, "dilations": dilations, "channel_axis": -1,
+        **transposed_pads(op, x, kernel, strides, size[1:-1]),
     }  # fmt: skip
     if integer:
         attributes["requant"] = "tflite"
     return finish(op, op.emit("conv_transpose", [x, w, bias], product_quantization(op, integer), **attributes))
+
+
+def transposed_pads(
+    op: Operation, x: Tensor, kernel: Sequence[int], strides: Sequence[int], size: Sequence[int]
+) -> dict[str, Any]:
+    """What to cut off (SAME: half of it in front), or to add behind, to get an output of this size."""
+    begins, ends, extra = [], [], []
+    for i, (k, stride, wanted) in enumerate(zip(kernel, strides, size, strict=True)):
+        d = None if x.shape is None else x.shape[1 + i]
+        if not isinstance(d, int):
+            raise op.unsupported("an input of unknown size", "fix the input shapes (input_shapes)")
+        total = (d - 1) * stride + k - wanted  # negative: the output is larger than what is written
+        begin = max(total, 0) // 2 if padding(op) == "same_upper" else 0
+        begins.append(begin)
+        ends.append(max(total - begin, 0))
+        extra.append(max(begin - total, 0))
+    return {"pads": [*begins, *ends], "output_padding": extra}

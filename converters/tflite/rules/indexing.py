@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from linnet.converters.tflite.hybrid import UNIT
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Tensor, numpy_dtype
@@ -18,16 +19,41 @@ def gather(op: Operation) -> Tensor:
         indices = op.cast(indices, "i32")
     axis, batch = op.axis(op.option("axis"), op.rank()), op.option("batch_dims")
     if batch:
-        raise op.unsupported(f"batch_dims {batch}", "export it with batch_dims 0")
+        return _batched(op, x, indices, axis, op.axis(batch, op.rank(1) + 1))
     return op.as_declared(op.emit("gather", [x, indices], x.quantization, axis=axis))
+
+
+def _batched(op: Operation, x: Tensor, indices: Tensor, axis: int, batch: int) -> Tensor:
+    """The first `batch` dimensions are common. x is read with its axis behind them, which goes back to its place after."""
+    if axis < batch:
+        raise op.unsupported(f"axis {axis} within {batch} batch dimensions", "the model is damaged: export it again")
+    rank, wide = op.rank(), op.rank(1)
+    if axis != batch:
+        x = op.transpose(x, [*range(batch), axis, *(d for d in range(batch, rank) if d != axis)])
+    places = op.copy([indices], kind="unsqueeze", axes=[wide])
+    y = op.emit("gather", [x, places], x.quantization, kind="nd", batch_dims=batch)
+    if axis != batch:
+        outer = axis - batch
+        y = op.transpose(
+            y, [*range(batch), *range(wide, wide + outer), *range(batch, wide), *range(wide + outer, y.rank or 0)]
+        )
+    return op.as_declared(y)
 
 
 @rule("EMBEDDING_LOOKUP")
 def embedding_lookup(op: Operation) -> Tensor:
-    table = op.input(1)
-    if table.quantization is not None and op.output().dtype == "f32":
-        table = op.real(table)
-    return op.as_declared(op.emit("gather", [table, op.input(0)], table.quantization, axis=0))
+    """Rows of a table; of integers, they are dequantized after they are looked up."""
+    table, ids, q = op.input(1), op.input(0), op.input(1).quantization
+    if q is None or op.output().dtype != "f32":
+        return op.as_declared(op.emit("gather", [table, ids], q, axis=0))
+    if q.axis not in (None, 0):
+        raise op.unsupported(f"a table quantized along axis {q.axis}", "quantize it along axis 0")
+    rows = op.emit("gather", [op.constant(table.data, UNIT) if table.data is not None else table, ids], UNIT, axis=0)
+    scale = op.constant(q.scale.reshape(-1).astype(np.float32))
+    if q.axis == 0:
+        scale = op.emit("gather", [scale, ids], axis=0)
+        scale = op.copy([scale], kind="unsqueeze", axes=list(range(op.rank(0), op.rank(0) + op.rank(1) - 1)))
+    return op.map([rows, scale], lambda v, s: v.cast("f32") * s, "f32")
 
 
 @rule("GATHER_ND")
@@ -65,6 +91,17 @@ def dynamic_update_slice(op: Operation) -> Tensor:
 @rule("SHAPE")
 def shape(op: Operation) -> Tensor:
     return op.cast(op.emit("shape", [op.input(0)]), op.output().dtype)
+
+
+@rule("BROADCAST_ARGS")
+def broadcast_args(op: Operation) -> Tensor:
+    """The shape to which two shapes are broadcast; the shorter one has ones in front."""
+    sizes = [t.shape[0] if t.shape else None for t in (op.input(0), op.input(1))]
+    if not all(isinstance(s, int) for s in sizes):
+        raise op.unsupported("a shape of unknown length", "fix the input shapes (input_shapes)")
+    rank = max(s for s in sizes if isinstance(s, int))
+    padded = [op.pad(op.input(i), [rank - s, 0], 1) for i, s in enumerate(sizes) if isinstance(s, int)]
+    return op.map(padded, lambda a, b: a.eq(1).select(b, a))
 
 
 @rule("RANK")

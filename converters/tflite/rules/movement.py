@@ -260,3 +260,43 @@ def reverse(op: Operation) -> Tensor:
     for axis in (int(v) for v in op.require(1, "the axes").reshape(-1)):
         y = op.slice(y, op.axis(axis, op.rank()), 1 << 62, -(1 << 62), -1)
     return op.as_declared(y)
+
+
+@rule("REVERSE_SEQUENCE")
+def reverse_sequence(op: Operation) -> Tensor:
+    """The first `length` steps of each batch element backwards, the others as they are."""
+    x, lengths, rank = op.input(0), op.indices(1), op.rank()
+    axis, batch = op.axis(op.option("sequence_axis"), rank), op.axis(op.option("batch_axis"), rank)
+    if axis == batch:
+        raise op.unsupported("one axis for time and batch", "the model is damaged: export it again")
+    order = [batch, axis, *(d for d in range(rank) if d not in (axis, batch))]
+    moved = op.transpose(x, order)
+    steps = op.constant(np.arange(op.limit(_known(op, x, axis)))[None].astype(np.int64))
+    column = op.copy([lengths], kind="unsqueeze", axes=[1])
+    places = op.map([steps, column], lambda t, n: (t < n).select(n - 1 - t, t))
+    places = op.copy([places], kind="unsqueeze", axes=[2])
+    y = op.emit("gather", [moved, places], x.quantization, kind="nd", batch_dims=1)
+    return op.as_declared(op.transpose(y, [order.index(d) for d in range(rank)]))
+
+
+@rule("MATRIX_DIAG")
+def matrix_diag(op: Operation) -> Tensor:
+    """[..., n] to [..., n, n]: the elements on the diagonal, 0 elsewhere."""
+    x, rank = op.input(0), op.rank()
+    size = _known(op, x, rank - 1)
+    op.limit(size * size)
+    column = op.copy([x], kind="unsqueeze", axes=[rank])
+    y = op.map([column, op.constant(np.eye(size, dtype=np.int8))], lambda v, on: on.select(v, v.lift(0)), x.dtype)
+    return op.quantized(y, op.output()) if x.quantization is not None else y
+
+
+@rule("MATRIX_SET_DIAG")
+def matrix_set_diag(op: Operation) -> Tensor:
+    """Matrices [..., m, n] with another diagonal [..., min(m, n)]."""
+    x, diagonal, rank = op.input(0), op.input(1), op.rank()
+    rows, columns = _known(op, x, rank - 2), _known(op, x, rank - 1)
+    op.limit(rows * columns)
+    spread = op.copy([diagonal], kind="unsqueeze", axes=[rank - 1 if rows <= columns else rank - 2])
+    on = op.constant(np.eye(rows, columns, dtype=np.int8))
+    y = op.map([x, spread, on], lambda v, d, o: o.select(d, v), x.dtype)
+    return op.quantized(y, op.output()) if x.quantization is not None else y

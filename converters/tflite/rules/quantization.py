@@ -6,7 +6,9 @@ import numpy as np
 
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
+from linnet.graph import Tensor, numpy_dtype
+
+INTEGERS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64")
 
 
 @rule("QUANTIZE")
@@ -35,3 +37,29 @@ def cast(op: Operation) -> Tensor:
 @rule("DENSIFY")
 def densify(op: Operation) -> Tensor:
     return op.input(0)  # sparse constants are read dense
+
+
+@rule("BITCAST")
+def bitcast(op: Operation) -> Tensor:
+    """The same bytes as another element type; integers of another size gain or lose a last dimension."""
+    x, wanted = op.input(0), op.output().dtype
+    if x.data is not None:
+        kind, value = numpy_dtype(wanted), np.ascontiguousarray(x.data)
+        if kind.itemsize > value.itemsize:
+            return op.constant(value.view(kind)[..., 0])
+        return op.constant(
+            value.reshape(*value.shape, 1).view(kind) if kind.itemsize < value.itemsize else value.view(kind)
+        )
+    have, want, rank = numpy_dtype(x.dtype).itemsize, numpy_dtype(wanted).itemsize, op.rank()
+    if have == want:
+        return op.copy([x], kind="bitcast", dtype=wanted)
+    if not all(d in INTEGERS for d in (x.dtype, wanted)):
+        raise op.unsupported(f"bits of {x.dtype} as {wanted}", "cast to an integer of its own size before")
+    if have > want:  # little endian: the lowest bits first
+        shifts = op.constant(np.arange(have // want, dtype=np.int64) * 8 * want)
+        column = op.copy([x], kind="unsqueeze", axes=[rank])
+        return op.map([column, shifts], lambda v, s: v.cast("i64").binary("shift_right", s), wanted)
+    mask = (1 << 8 * have) - 1
+    shifts = op.constant(np.arange(want // have, dtype=np.int64) * 8 * have)
+    parts = op.map([x, shifts], lambda v, s: (v.cast("i64") & mask).binary("shift_left", s), "i64")
+    return op.cast(op.reduce(parts, "sum", [rank - 1], keep_dims=False), wanted)
