@@ -75,18 +75,18 @@ def fused_matmul(op: Operation) -> Tensor:
     return y if alpha == 1 else op.map([y], lambda p, v: v * alpha)
 
 
-def _gelu(x: Expr) -> Expr:
+def gelu(x: Expr) -> Expr:
     return x * 0.5 * ((x * math.sqrt(0.5)).unary("erf") + 1)
 
 
-def _fast_gelu(x: Expr) -> Expr:
+def fast_gelu(x: Expr) -> Expr:
     return x * 0.5 * (((x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)).unary("tanh") + 1)
 
 
 @rule("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
 def gelus(op: Operation) -> Tensor:
     """Exact (erf), or by tanh for FastGelu; of the sum with the bias when there is one."""
-    body = _fast_gelu if op.node.op_type == "FastGelu" else _gelu
+    body = fast_gelu if op.node.op_type == "FastGelu" else gelu
     if (bias := op.optional(1)) is not None:
         return op.map([op.input(0), bias], lambda p, x, b: body(x + b))
     return op.map([op.input(0)], lambda p, x: body(x))
