@@ -381,9 +381,9 @@ for asymmetric in (False, True):
          T("y", "f32", [2, 5, 6])], adjoint_x=False, adjoint_y=False, asymmetric=asymmetric)  # fmt: skip
     case(f"BATCH_MATMUL hybrid {kind} adjoint", "BATCH_MATMUL", [T("x", "f32", [2, 8, 5]), stored("w", [6, 8], None),
          T("y", "f32", [2, 5, 6])], adjoint_x=True, adjoint_y=True, asymmetric=asymmetric)  # fmt: skip
-small = rng.integers(-7, 8, (7, 64)).astype(np.int8)
-case("FULLY_CONNECTED hybrid 4 bits", "FULLY_CONNECTED", [T("x", "f32", [5, 64]), T("w", "i4", [7, 64], 0.05, value=small),
-     bias(7), T("y", "f32", [5, 7])], activation="none")  # fmt: skip
+for d, low in (("i4", -8), ("i2", -2)):
+    case(f"FULLY_CONNECTED hybrid {d}", "FULLY_CONNECTED", [T("x", "f32", [5, 64]), T("w", d, [7, 64], 0.05,
+         value=rng.integers(low, -low, (7, 64)).astype(np.int8)), bias(7), T("y", "f32", [5, 7])], activation="none")  # fmt: skip
 for padding, size in ((0, [2, 5, 6]), (1, [2, 4, 5])):
     common = {"padding": padding, "stride_w": 2, "stride_h": 2, "activation": "relu6"}
     x = T("x", "f32", [2, 9, 11, 4])

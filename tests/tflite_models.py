@@ -14,7 +14,8 @@ from flatbuffers import number_types
 from linnet.converters.tflite.schema import ACTIVATIONS, NAMES, OPTIONS
 
 TYPES = {
-    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "complex64": 8, "i4": 17, "i8": 9, "resource": 13,
+    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "complex64": 8, "i8": 9, "resource": 13, "i4": 17,
+    "i2": 19,
 }  # fmt: skip
 # BuiltinOptions union: the number of the table that belongs to an op (Conv2DOptions = 1, DepthwiseConv2DOptions = 2, ...).
 UNION = {
@@ -127,9 +128,10 @@ def build(*subgraphs: G) -> bytes:
             if t.value is not None:
                 index = len(buffers)
                 stored = np.ascontiguousarray(t.value)
-                if t.dtype == "i4":  # two in a byte, the first one low
-                    pairs = stored.reshape(-1, 2).view(np.uint8) & 15
-                    stored = pairs[:, 0] | pairs[:, 1] << 4
+                if t.dtype in ("i4", "i2"):  # several in a byte, the first one low
+                    bits = int(t.dtype[1])
+                    parts = stored.reshape(-1, 8 // bits).view(np.uint8) & (1 << bits) - 1
+                    stored = np.bitwise_or.reduce(parts << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
                 buffers.append(stored.tobytes())
             fields: dict[int, tuple[Any, Any]] = {
                 0: ("offset", _numbers(b, t.shape, np.int32)), 1: (number_types.Int8Flags, TYPES[t.dtype]),

@@ -56,9 +56,12 @@ LATER = [
 NAMES = [*OPS, *(name if name == "DILATE" else f"STABLEHLO_{name}" for name in LATER)]
 DTYPES = {
     0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 9: "i8", 10: "f64", 12: "u64", 15: "u32",
-    16: "u16", 17: "i4", 18: "bf16", 20: "u4",
+    16: "u16", 17: "i4", 18: "bf16", 19: "i2", 20: "u4",
 }  # fmt: skip
-TYPE_NAMES = {5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT", 19: "INT2"}
+NARROW = {"i4": ("i8", 4), "i2": ("i8", 2), "u4": ("u8", 4)}  # of constants: the type that holds them, and bits
+TYPE_NAMES = {
+    5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT", 21: "FLOAT8_E4M3FN", 22: "FLOAT8_E5M2",
+}  # fmt: skip
 ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
 
 # Fields of the builtin options that rules ask for: (field id, kind). A default that is not 0 stands third.
@@ -203,7 +206,7 @@ class Reader:
 
 @dataclasses.dataclass
 class TensorSpec:
-    """A tensor as the file declares it. dtype: linnet's name (i4, u4 only for constants), "" when linnet has none."""
+    """A tensor as the file declares it. dtype: linnet's name (those of NARROW for constants), "" when linnet has none."""
 
     name: str
     dtype: str
@@ -349,7 +352,7 @@ class Model:
         return np.zeros(0, np.uint8) if data is None else data
 
     def value(self, spec: TensorSpec) -> npt.NDArray[Any]:
-        """The value of a constant; 4-bit integers are widened, sparse weights made dense. Raises Unsupported."""
+        """The value of a constant; narrow integers are widened, sparse weights made dense. Raises Unsupported."""
         from linnet.converters.tflite.sparse import densify
         from linnet.graph import numpy_dtype
 
@@ -361,15 +364,15 @@ class Model:
         count = 1
         for d in spec.shape:
             count *= d
-        if spec.dtype in ("i4", "u4"):
-            pairs = np.stack([raw & 15, raw >> 4], -1).reshape(-1)
-            values: npt.NDArray[Any] = (
-                pairs if spec.dtype == "u4" else ((pairs ^ 8).astype(np.int8) - 8).astype(np.int8)
-            )
-            if values.size not in (count, count + 1):
+        if spec.dtype in NARROW:  # the first element lies in the lowest bits of a byte
+            holder, bits = NARROW[spec.dtype]
+            parts = np.stack([raw >> bits * i & (1 << bits) - 1 for i in range(8 // bits)], -1).reshape(-1)
+            if parts.size // (8 // bits) != -(-count * bits // 8):
                 raise Unsupported(
                     f"constant {spec.name!r} has {raw.size} bytes for {count} elements", "export it again"
                 )
+            half = 1 << bits - 1
+            values: npt.NDArray[Any] = parts if holder == "u8" else (parts ^ half).astype(np.int8) - np.int8(half)
             values = values[:count]
         else:
             dtype = numpy_dtype(spec.dtype)
