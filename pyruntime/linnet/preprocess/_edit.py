@@ -9,6 +9,7 @@ from linnet import _ops
 from linnet._encode import complete, encode_node
 from linnet.errors import UsageError
 from linnet.graph import Dim, Function, Graph, Node, Signature, Tensor, emit
+from linnet.preprocess._geometry import Fit
 
 
 class Edit:
@@ -88,6 +89,22 @@ class Edit:
         """Says in the metadata what input or output `name` is."""
         words = [kind, *(f"{key}={value}" for key, value in values.items())]
         self.graph.metadata[io_key(self.name, name)] = " ".join(words)
+
+    def photo(self, name: str | None) -> tuple[Tensor, Fit] | None:
+        """The photo that goes into the signature and how it is brought to size: input `name`, or the only one there is.
+        None when no input is a photo; UsageError when there are several to choose from."""
+        found = [n for n in self.signature.inputs if (about := self.description(n)) is not None and about[0] == "image"]
+        if name is None and len(found) > 1:
+            raise UsageError("which photo is meant?", code=101, expected=f"input={found[0]!r}, or another of {found}")
+        if name is not None and name not in found:
+            self.input(name)
+            raise UsageError(
+                f"input {name!r} is no photo", code=101, tensor=name, hint="call linnet.preprocess.image first"
+            )
+        if not found:
+            return None
+        about = self.description(name or found[0])
+        return self.input(name or found[0]), Fit.of_words(about[1] if about else {})
 
     def description(self, name: str) -> tuple[str, dict[str, str]] | None:
         """What `describe` said of an input or output."""
