@@ -463,3 +463,22 @@ def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
     (wanted,), got = reference(model, [x], False), linnet.Session(linnet.from_tflite(model)).run({"x": x})["y"]
     assert got.shape == wanted.shape
     assert float(np.abs(got - wanted).max()) <= 1e-5 * float(np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("op", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"])
+@pytest.mark.parametrize("seeds", [(7, 0), (-3, 1 << 20)])
+def test_random_numbers_are_those_of_the_first_run(op: str, seeds: tuple[int, int]) -> None:
+    """Later runs draw others, of the same distribution."""
+    weights = np.float32([[0.1, 1.5, -0.3, 0.7], [2, -1, 0, 0.5]])
+    drawing = op == "MULTINOMIAL"
+    tensors = [c("w", weights, np.float32), c("n", 1001 if drawing else [3, 333])]
+    tensors += [T("y", "i32" if drawing else "f32", [2, 1001] if drawing else [3, 333])]
+    operator = O(op, ["w", "n"] if drawing else ["n"], ["y"], {"seed": seeds[0], "seed2": seeds[1]})
+    model = build(G(tensors, [operator], [], ["y"]))
+    (wanted,), session = reference(model, [], False), linnet.Session(linnet.from_tflite(model))
+    first, second = session.run({})["y"], session.run({})["y"]
+    assert (first.shape, first.dtype) == (wanted.shape, wanted.dtype)
+    assert float(np.abs(first.astype(np.float64) - wanted).max()) <= (0 if drawing else 2e-6)
+    assert not np.array_equal(first, second)
+    share = np.mean(second.astype(np.float64))
+    assert abs(share - float(wanted.mean())) < 0.1
