@@ -109,9 +109,9 @@ def compare(results: Any, expected: Any, rtol: float, atol: float) -> str:
             continue
         wanted = np.asarray(numpy_helper.to_array(wanted) if isinstance(wanted, TensorProto) else wanted)
         if wanted.dtype.name == "bfloat16":
-            if result.dtype != np.uint16:
-                return f"output {index} is {result.dtype}, not bf16 bit patterns"
-            result, wanted = result.view(wanted.dtype).astype(np.float32), wanted.astype(np.float32)
+            if result.dtype != wanted.dtype:
+                return f"output {index} is {result.dtype}, not bfloat16"
+            result, wanted = result.astype(np.float32), wanted.astype(np.float32)
         if wanted.dtype == object and result.dtype == object:  # strings
             if result.tolist() != wanted.tolist():
                 return f"output {index} is {result.tolist()}, not {wanted.tolist()}"
