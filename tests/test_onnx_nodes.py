@@ -25,6 +25,7 @@ PLAIN_AT_LEAST = 1289
 EXPANDED_AT_LEAST = 460
 TWO_BF16_STEPS, TWO_F16_STEPS = 2.0**-6, 2.0**-9  # neighbours are 2^-7 and 2^-10 apart, relative, at most
 _BF16 = "up to two bf16 steps apart: the vector is rounded to bf16 after every product and sum, linnet sums in f32"
+_RANDOM = "random numbers: ONNX prescribes their distribution (tests/test_random.py); shape and type are compared"
 _F16 = "up to two f16 steps apart: the vector is rounded to f16 after every product and sum, linnet sums in f32"
 # case: the tolerances (rtol, atol) that it does meet, and why it cannot meet its own
 KNOWN: dict[str, tuple[float, float, str]] = {
@@ -40,6 +41,13 @@ KNOWN: dict[str, tuple[float, float, str]] = {
         for suffix in ("", "_expanded")
     },
     **{f"test_attention_4d_causal_fp16{suffix}": (TWO_F16_STEPS, 1e-7, _F16) for suffix in ("", "_expanded")},
+    **{
+        f"test_{name}": (0, np.inf, _RANDOM)
+        for name in (
+            *(f"bernoulli{kind}{suffix}" for kind in ("", "_double", "_seed") for suffix in ("", "_expanded")),
+            *(f"training_dropout{kind}{mask}" for kind in ("", "_default") for mask in ("", "_mask")),
+        )
+    },
     **{
         f"test_dft_inverse{suffix}": (
             1e-3,

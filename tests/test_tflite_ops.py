@@ -293,6 +293,10 @@ for op in ("ABS", "RSQRT", "GELU", "ELU", "EXP", "LOG"):
     positive = op in ("RSQRT", "LOG")
     tensors = [q("x", "i8", [4, 64], 0.02, -128 if positive else 3), q("y", "i8", [4, 64], 0.02, -90)]
     case(f"{op} i8", op, tensors, off=1, **({"approximate": False} if op == "GELU" else {}))
+case("BATCH_MATMUL i16", "BATCH_MATMUL", [T("a", "i16", [2, 5, 8], 2e-4), T("b", "i16", [2, 8, 6], 3e-4), T("y", "i16",
+     [2, 5, 6], 0.01)], adjoint_x=False, adjoint_y=False)  # fmt: skip
+case("BATCH_MATMUL i16 i8", "BATCH_MATMUL", [T("a", "i16", [2, 5, 8], 2e-4), c("b", rng.integers(-127, 128, (6, 8)), np.int8,
+     scale=0.03), T("y", "i16", [2, 5, 6], 0.002)], adjoint_x=False, adjoint_y=True)  # fmt: skip
 case("BATCH_MATMUL adjoint", "BATCH_MATMUL", [T("a", "f32", [2, 8, 5]), T("b", "f32", [2, 6, 8]), T("y", "f32", [2, 5, 6])],
      adjoint_x=True, adjoint_y=True)  # fmt: skip
 case("FULLY_CONNECTED 4-D", "FULLY_CONNECTED", [T("x", "f32", [2, 3, 4]), c("w", rng.standard_normal((5, 4)), np.float32),
@@ -377,6 +381,9 @@ for asymmetric in (False, True):
          T("y", "f32", [2, 5, 6])], adjoint_x=False, adjoint_y=False, asymmetric=asymmetric)  # fmt: skip
     case(f"BATCH_MATMUL hybrid {kind} adjoint", "BATCH_MATMUL", [T("x", "f32", [2, 8, 5]), stored("w", [6, 8], None),
          T("y", "f32", [2, 5, 6])], adjoint_x=True, adjoint_y=True, asymmetric=asymmetric)  # fmt: skip
+for d, low in (("i4", -8), ("i2", -2)):
+    case(f"FULLY_CONNECTED hybrid {d}", "FULLY_CONNECTED", [T("x", "f32", [5, 64]), T("w", d, [7, 64], 0.05,
+         value=rng.integers(low, -low, (7, 64)).astype(np.int8)), bias(7), T("y", "f32", [5, 7])], activation="none")  # fmt: skip
 for padding, size in ((0, [2, 5, 6]), (1, [2, 4, 5])):
     common = {"padding": padding, "stride_w": 2, "stride_h": 2, "activation": "relu6"}
     x = T("x", "f32", [2, 9, 11, 4])
@@ -410,7 +417,7 @@ def test_op_agrees_with_the_reference_kernel(case: Case) -> None:
             assert (difference > 0).mean() <= case.share
 
 
-@pytest.mark.parametrize("part", ["COMPLEX_ABS", "REAL", "IMAG"])
+@pytest.mark.parametrize("part", ["COMPLEX_ABS", "REAL", "IMAG", "CAST"])
 @pytest.mark.parametrize("sizes", [(1, 16), (4, 16), (8, 8)])
 def test_fourier_transforms_agree(sizes: tuple[int, int], part: str) -> None:
     """Complex numbers are moved between the two ops, as tf.signal does."""
@@ -439,3 +446,20 @@ def test_an_op_that_does_not_know_complex_numbers_refuses_them() -> None:
     with pytest.raises(linnet.ConversionError) as caught:
         linnet.from_tflite(build(G(tensors, operators, ["x"], ["y"])))
     assert [(p.op, p.reason) for p in caught.value.problems] == [("SQUARE", "its operands are complex numbers")]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
+    """Two blocks of 32 in a row. LiteRT's reference resolver does not know them, its optimised one does."""
+    given = np.random.default_rng(9)
+    w, scale = given.integers(-8, 8, (6, 64)).astype(np.int8), given.uniform(0.01, 0.05, (6, 2)).astype(np.float16)
+    tensors = [
+        T("x", "f32", [1, 3, 64]), T("s", "f16", [6, 2], value=scale), T("w", "i4", [6, 64], value=w, blocks=("s", 32)),
+        T("y", "f32", [1, 3, 6] if keep else [3, 6]),
+    ]  # fmt: skip
+    options = {"activation": "none", "keep_dims": keep, "asymmetric": True}
+    model = build(G(tensors, [O("FULLY_CONNECTED", ["x", "w", ""], ["y"], options)], ["x"], ["y"]))
+    x = given.standard_normal((1, 3, 64)).astype(np.float32)
+    (wanted,), got = reference(model, [x], False), linnet.Session(linnet.from_tflite(model)).run({"x": x})["y"]
+    assert got.shape == wanted.shape
+    assert float(np.abs(got - wanted).max()) <= 1e-5 * float(np.abs(wanted).max())

@@ -16,6 +16,7 @@ from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
+from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.converters.onnx.values import COMPOSITE, Listed, Maybe, Packed, Value, leaves, rebuilt
 from linnet.errors import GraphError
@@ -48,6 +49,7 @@ class Body(Scope):
         self.outer, self.function = outer, function
         self.any_shape = any_shape  # what is captured has dimensions that are not known inside
         self.captured: dict[Tensor, Tensor] = {}  # tensor outside: input inside
+        self.iteration: Tensor | None = None  # of a loop
 
     def capture(self, tensor: Tensor) -> Tensor:
         """The tensor inside that stands for one outside; constants are shared."""
@@ -83,6 +85,8 @@ class Importer:
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] | None = None
         self.depth = 0
+        self.bodies: dict[Function, Body] = {}
+        self.randomness = Randomness(self)
         self.names: list[str] = []  # of the signature's inputs
 
     # -- problems
@@ -405,7 +409,7 @@ class Importer:
         any_shape: the function is made for any dimensions of what it captures.
         """
         function = self.graph.function(graph.name or "body")
-        body = Body(scope, self.function, function, any_shape)
+        body = self.bodies[function] = Body(scope, self.function, function, any_shape)
         body.initializers = {t.name: t for t in graph.initializer}
         function.source = self.function.source
         outer, self.function, depth, self.depth = self.function, function, self.depth, 0
@@ -415,6 +419,7 @@ class Importer:
                 condition = function.placeholder("condition", "bool", ())
                 for index, (dtype, shape) in enumerate(carried):
                     function.placeholder(f"carried_{index}", dtype, shape)
+                body.iteration = iteration
                 begin(body, iteration, condition)
             self.run(graph.node, body)
         finally:
@@ -473,6 +478,7 @@ class Importer:
         interface.declare_inputs(self, graph, scope, dict(input_shapes or {}))
         self.run(graph.node, scope)
         interface.declare_outputs(self, graph, scope)
+        self.randomness.advance()
         return self.graph
 
 

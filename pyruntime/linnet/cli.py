@@ -72,9 +72,10 @@ def convert(
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
     if check:
         return _check(model, shapes, dtype, calibration, table, html, as_json)
-    from linnet.converters.tflite import is_tflite
+    from linnet.converters import tflite
+    from linnet.converters.formats import importer_of
 
-    importer = linnet.from_tflite if is_tflite(model) else linnet.from_onnx
+    importer = linnet.from_tflite if importer_of(model) is tflite else linnet.from_onnx
     graph = importer(model, input_shapes=shapes or None)
     if dtype != "f32" or table is not None:
         graph = linnet.quantize(
