@@ -13,8 +13,7 @@ from linnet.converters.onnx.registry import MICROSOFT, NEWEST_OPSET, Rule, find,
 from linnet.converters.onnx.rules.microsoft import activated, fast_gelu, fused_matmul, gelu
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.converters.onnx.rules.quantization import qlinear_conv
-from linnet.converters.onnx.rules.quantized_ops import quantized_dynamically, standing_in
-from linnet.converters.onnx.rules.recurrent import recurrent
+from linnet.converters.onnx.rules.quantized_ops import standing_in
 from linnet.converters.onnx.values import Value
 from linnet.graph import Tensor
 
@@ -180,20 +179,6 @@ def scaled(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None) -> Tens
         return (v - z[0] if z else v).cast("f32") * s
 
     return op.map([x, scale, *([zero] if zero is not None else [])], body, "f32")
-
-
-@rule("DynamicQuantizeLSTM", domain=MICROSOFT)
-def dynamic_quantize_lstm(op: Operation) -> Value | Sequence[Value]:
-    """An LSTM whose weights [directions, input, 4 * hidden] are integers and whose input is quantized over its own range.
-    The hidden state stays in f32, where ONNX Runtime rounds it to 8 bits in every step."""
-    weights = []
-    for index, at in ((1, 8), (2, 10)):
-        w, scale, zero = op.input(index), op.input(at), op.input(at + 1)
-        spread = [op.unsqueeze(t, [1, 2] if rank_of(t, "a scale") == 1 else [1]) for t in (scale, zero)]
-        weights.append(op.transpose(scaled(op, w, *spread), [0, 2, 1]))
-    x = scaled(op, *quantized_dynamically(op, op.input(0)))
-    rest = [op.optional(i) for i in range(3, 8)]
-    return recurrent(standing_in(op, [x, *weights, *rest], "LSTM"))
 
 
 @rule("QEmbedLayerNormalization", domain=MICROSOFT)

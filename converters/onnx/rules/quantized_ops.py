@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 
 from linnet._ops import emit
 from linnet.converters.onnx.operation import Operation, rank_of
@@ -45,14 +44,10 @@ def integers(op: Operation, y: Tensor, scale: Tensor, zero: Tensor | None, dtype
     return op.emit("quantize", [y, *_parameters(op, scale, zero)], dtype=zero.dtype if zero is not None else dtype)
 
 
-def standing_in(op: Operation, inputs: Sequence[Tensor | None], op_type: str = "") -> Operation:
-    """The same node with other operands (and as another op); attributes that are asked for count for both."""
+def standing_in(op: Operation, inputs: Sequence[Tensor | None]) -> Operation:
+    """The same node with other operands; attributes that are asked for count for both."""
     other = copy.copy(op)
     other.inputs = list(inputs)
-    if op_type:
-        other.node = onnx.NodeProto()
-        other.node.CopyFrom(op.node)
-        other.node.op_type = op_type
     return other
 
 
