@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
-from linnet.converters.onnx import interface, narrow, rules
+from linnet.converters.onnx import interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from
@@ -321,6 +321,7 @@ class Importer:
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
         """Runs a rule, and checks that it asked for every attribute that the node gives."""
         result: Any
+        legacy.enter(operation)
         narrow.enter(operation)
         try:
             result = function(operation)
