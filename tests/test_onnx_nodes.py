@@ -236,7 +236,7 @@ def page(results: dict[str, tuple[str, str]], opsets: dict[str, int]) -> str:
         "# ONNX's node cases",
         "",
         f"The cases of `onnx.backend.test` (kind `node`) of onnx {onnx.__version__} that use `ai.onnx` alone, through",
-        "`linnet.onnx_backend`. *Known* cases meet a looser tolerance than their own, for the reason given below. What is",
+        "`linnet.onnx_backend`. *Known* cases differ from their vectors within what the reason below says. What is",
         "refused is refused while converting, with the node, the reason and what to do.",
         "",
         "| cases | all | pass | known | refused |",
