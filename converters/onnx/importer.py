@@ -280,13 +280,13 @@ class Importer:
         foreign = domain if domain or defs.has(node.op_type, domain) else MICROSOFT  # ONNX Runtime adds some to ai.onnx
         if foreign and (other := find(node.op_type, max(opset, 1), foreign)) is not None:
             return self.foreign(other, node, scope, operands, foreign)
-        if domain or not defs.has(node.op_type, domain):
+        if not defs.has(node.op_type, domain) or (domain and not has_body(node.op_type, domain)):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(
                 f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
             )
         if opset == 0:
-            raise Unsupported("the model does not say its opset", "add an opset import for domain ''")
+            raise Unsupported("the model does not say its opset", f"add an opset import for domain {domain!r}")
         try:
             schema = defs.get_schema(node.op_type, opset, domain)
         except defs.SchemaError:
@@ -305,7 +305,7 @@ class Importer:
                 "export the model again",
             )
         operation = Operation(self, scope, node, operands, opset, schema)
-        function = find(node.op_type, opset)
+        function = None if domain else find(node.op_type, opset)
         if function is None:
             return list(self.expand(operation))
         return self.apply(function, operation)
@@ -353,6 +353,8 @@ class Importer:
                 body.ParseFromString(text)
         if not body.node:
             raise Unsupported(f"there is no rule for op {node.op_type!r}", nearest(node.op_type, "", opset))
+        if "" not in opsets_of(body.opset_import):  # as in bodies of ops of other domains
+            body.opset_import.add(domain="", version=operation.scope.opset("") or NEWEST_OPSET)
         return self.call(body, node, operation.inputs, schema)
 
     def call(self, body: FunctionProto, node: NodeProto, operands: Sequence[Value], schema: Any = None) -> list[Value]:
@@ -522,6 +524,12 @@ def _proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
                 elif isinstance(d, str):
                     dim.dim_param = d
     return proto
+
+
+def has_body(op_type: str, domain: str) -> bool:
+    """Whether ONNX defines the op by a function, by which it can be lowered."""
+    schema = defs.get_schema(op_type, domain)
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:
