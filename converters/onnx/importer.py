@@ -10,12 +10,13 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
-from linnet.converters.onnx import interface, narrow, rules
+from linnet.converters.onnx import interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
+from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.converters.onnx.values import COMPOSITE, Listed, Maybe, Packed, Value, leaves, rebuilt
 from linnet.errors import GraphError
@@ -49,6 +50,7 @@ class Body(Scope):
         self.outer, self.function = outer, function
         self.any_shape = any_shape  # what is captured has dimensions that are not known inside
         self.captured: dict[Tensor, Tensor] = {}  # tensor outside: input inside
+        self.iteration: Tensor | None = None  # of a loop
 
     def capture(self, tensor: Tensor) -> Tensor:
         """The tensor inside that stands for one outside; constants are shared."""
@@ -87,6 +89,8 @@ class Importer:
         self.depth = 0
         self.active: list[tuple[str, str]] = []  # functions of the model that are being inlined
         self.left = 20_000 + MAX_GROWTH * (sum(map(size_of, model.functions)) + size_of(model.graph))
+        self.bodies: dict[Function, Body] = {}
+        self.randomness = Randomness(self)
         self.names: list[str] = []  # of the signature's inputs
 
     # -- problems
@@ -343,6 +347,7 @@ class Importer:
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
         """Runs a rule, and checks that it asked for every attribute that the node gives."""
         result: Any
+        legacy.enter(operation)
         narrow.enter(operation)
         try:
             result = function(operation)
@@ -437,7 +442,7 @@ class Importer:
         any_shape: the function is made for any dimensions of what it captures.
         """
         function = self.graph.function(graph.name or "body")
-        body = Body(scope, self.function, function, any_shape)
+        body = self.bodies[function] = Body(scope, self.function, function, any_shape)
         body.initializers = {t.name: t for t in graph.initializer}
         function.source = self.function.source
         outer, self.function, depth, self.depth = self.function, function, self.depth, 0
@@ -447,6 +452,7 @@ class Importer:
                 condition = function.placeholder("condition", "bool", ())
                 for index, (dtype, shape) in enumerate(carried):
                     function.placeholder(f"carried_{index}", dtype, shape)
+                body.iteration = iteration
                 begin(body, iteration, condition)
             self.run(graph.node, body)
         finally:
@@ -505,6 +511,7 @@ class Importer:
         interface.declare_inputs(self, graph, scope, dict(input_shapes or {}))
         self.run(graph.node, scope)
         interface.declare_outputs(self, graph, scope)
+        self.randomness.advance()
         return self.graph
 
 

@@ -23,7 +23,20 @@ from linnet.quantization_table import Row, Table
 
 INTEGER_OPS = {"conv", "conv_transpose", "matmul"}
 SMALL = 4096  # elements: what is smaller gains nothing from being stored as integers
-FLOATS_KEPT = {"quantize", "dequantize", "range", "shape", "nonzero", "assign", "if", "while", "call", "recurrent"}
+FLOATS_KEPT = {
+    "quantize",
+    "dequantize",
+    "range",
+    "shape",
+    "nonzero",
+    "assign",
+    "if",
+    "while",
+    "call",
+    "recurrent",
+    "nms",
+    "random",
+}
 _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not the network's own
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
 _LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}

@@ -123,10 +123,12 @@ def sequence_erase(op: Operation) -> Value:
 def split_to_sequence(op: Operation) -> Value:
     x, given = op.input(0), op.optional(1)
     rank = rank_of(x, "input 0")
-    axis, keep = op.attribute("axis", 0), bool(op.attribute("keepdims", 1)) or given is not None
+    axis, keep = op.attribute("axis", 0), bool(op.attribute("keepdims", 1))
     axis += rank if axis < 0 else 0
     length = x.shape[axis] if x.shape is not None else None
     sizes, each = op.ints(1), given is None or given.rank == 0
+    # ONNX ignores keepdims where `split` is given; ONNX Runtime, and PyTorch's exporter for unbind, not where it is 1
+    keep = keep or (given is not None and not (each and sizes == [1]))
     if sizes is not None and any(s < 0 for s in sizes):
         raise op.unsupported(f"parts of {sizes}", "the lengths of parts are not negative")
     if each and isinstance(length, int) and (given is None or sizes):

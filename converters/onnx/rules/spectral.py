@@ -1,13 +1,14 @@
-"""The rule of DFT: a product with the matrix of its roots of unity, a constant where axis and length are known.
+"""Rules of spectra: DFT and STFT as products with the matrix of the roots of unity, and the mel scale.
 Real signals have one component, complex ones two, along the last axis."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from linnet.converters.onnx.operation import Operation, rank_of
-from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
+from linnet.converters.onnx.program import Expr, Values, pointwise
 from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.movement import as_i64
 from linnet.graph import Tensor, numpy_dtype
 
 
@@ -139,3 +140,79 @@ def dft(op: Operation) -> Tensor:
         known = op.ints(2)
         return _dft(op, known[0] if known else op.reshape(op.cast(given, "i64"), [1]))
     return _dft(op, axis)
+
+
+@rule("STFT", since=17)
+def stft(op: Operation) -> Tensor:
+    """Frames that begin every `step` samples, times the window, times the matrix of the roots of unity."""
+    x, window = op.input(0), op.optional(2)
+    if rank_of(x, "input 0") == 2:
+        x = op.unsqueeze(x, [2])
+    parts = x.shape[2] if x.shape else None
+    if parts not in (1, 2):
+        raise op.unknown("whether the signal is real or complex is not known")
+    onesided = bool(op.attribute("onesided")) and parts == 1
+    step = op.reshape(as_i64(op, op.input(1)), [])
+    samples = op.reshape(op.shape_of(x, 1, 2), [])
+    if op.optional(3) is not None:
+        length = op.reshape(as_i64(op, op.input(3)), [])
+    else:
+        length = samples if window is None else op.reshape(op.shape_of(window), [])
+    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
+    frames = op.map([samples, length, step], lambda p, n, m, s: ((n - m).binary("div", s) + 1).max(0))
+    within = op.emit("range", [zero, length, one])
+    starts = op.unsqueeze(op.emit("range", [zero, frames, one]), [1])
+    places = op.map([starts, within, step], lambda p, f, i, s: f * s + i)
+    signal = op.emit("gather", [x, places], kind="take", axis=1)  # [batch, frames, length, parts]
+    if window is not None:
+        signal = op.map([signal, op.unsqueeze(window, [1])], lambda p, v, w: v * w)
+    bins = op.map([length], lambda p, n: n.binary("div", 2) + 1) if onesided else length
+    each = op.unsqueeze(op.emit("range", [zero, bins, one]), [1])  # [bins, 1]
+
+    def roots(p: Values, k: Expr, i: Expr, n: Expr) -> tuple[Expr, Expr]:
+        angle = (k * i).binary("mod", n).cast("f64") * (-2 * np.pi) / n.cast("f64")
+        return angle.cos(), angle.sin()
+
+    cos, sin = pointwise(op, [each, within, length], roots, [x.dtype, x.dtype])  # [bins, length]
+    real = op.slice(signal, 3, 0, 1)  # [batch, frames, length, 1]
+    y = [op.emit("matmul", [matrix, real]) for matrix in (cos, sin)]
+    if parts == 2:
+        imaginary = op.slice(signal, 3, 1, 2)
+        c, s = (op.emit("matmul", [matrix, imaginary]) for matrix in (cos, sin))
+        y = [op.map([y[0], s], lambda p, a, b: a - b), op.map([y[1], c], lambda p, a, b: a + b)]
+    return op.concat(y, 3)
+
+
+@rule("MelWeightMatrix", since=17)
+def mel_weight_matrix(op: Operation) -> Tensor:
+    """Triangles [spectrum bins, mel bins] whose corners lie at equal distances on the mel scale (O'Shaughnessy 1987)."""
+    dtype = dtype_name(op.attribute("output_datatype"), "the result")
+    operands = [op.reshape(op.input(i), []) for i in range(5)]
+    operands = [as_i64(op, t) for t in operands[:3]] + [op.cast(t, "f64") for t in operands[3:]]
+    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
+    bins = op.map([operands[1]], lambda p, n: n.binary("div", 2) + 1)
+    rows = op.unsqueeze(op.emit("range", [zero, bins, one]), [1])
+    columns = op.emit("range", [zero, operands[0], one])
+
+    def corner(p: Values, i: Expr, mels: Expr, length: Expr, rate: Expr, low: Expr, high: Expr) -> Expr:
+        """The spectrum's bin at corner i."""
+        first, last = (((hertz / 700 + 1).log() * (2595 / np.log(10))) for hertz in (low, high))
+        mel = i.cast("f64") * ((last - first) / (mels + 2).cast("f64")) + first
+        hertz = (p.constant(10, "f64").binary("pow", mel / 2595) - 1) * 700
+        return ((length + 1).cast("f64") * hertz / rate.cast("f64")).floor()
+
+    def weight(p: Values, row: Expr, column: Expr, *given: Expr) -> Expr:
+        left, middle, right = (corner(p, column + i, *given) for i in range(3))
+        at = row.cast("f64")
+        rising = (
+            (middle - left)
+            .eq(0)
+            .select(
+                at.eq(middle).select(p.constant(1, "f64"), 0.0),
+                ((at >= left) & (at <= middle)).select((at - left) / (middle - left), 0.0),
+            )
+        )
+        falling = (at >= middle) & (at < right)
+        return falling.select((right - at) / (right - middle), rising)
+
+    return op.map([rows, columns, *operands], weight, dtype)
