@@ -181,13 +181,20 @@ class Importer:
         """Notes what ONNX's inference says of a node's outputs. Node by node: over a whole model that is damaged it can crash."""
         try:
             schema = defs.get_schema(node.op_type, scope.opset(""), "")
-            if node.domain not in MAIN or len(operands) < schema.min_input or any(a.HasField("g") for a in node.attribute):
+            if (
+                node.domain not in MAIN
+                or len(operands) < schema.min_input
+                or any(a.HasField("g") for a in node.attribute)
+            ):
                 return
             given = {n: _proto_of(v, self.kinds) for n, v in zip(node.input, operands, strict=True) if v is not None}
             constants = {
                 name: onnx.numpy_helper.from_array(value.data, name)
                 for name, value in zip(node.input, operands, strict=True)
-                if isinstance(value, Tensor) and value.dtype == "i64" and value.data is not None and value.data.size < 64
+                if isinstance(value, Tensor)
+                and value.dtype == "i64"
+                and value.data is not None
+                and value.data.size < 64
             }
             self.types.update(onnx.shape_inference.infer_node_outputs(schema, node, given, constants))
         except Exception:  # it is only a help: later nodes do without
@@ -321,7 +328,9 @@ class Importer:
             wanted = schema.attributes[a.name].type if a.name in schema.attributes else None
             if wanted is not None and a.type and a.type != int(wanted.value):
                 has = onnx.AttributeProto.AttributeType.Name(a.type).lower()
-                raise Unsupported(f"attribute {a.name!r} is of type {has}, not {wanted.name.lower()}", "export it again")
+                raise Unsupported(
+                    f"attribute {a.name!r} is of type {has}, not {wanted.name.lower()}", "export it again"
+                )
         missing = [n for n, a in schema.attributes.items() if a.required and n not in {a.name for a in node.attribute}]
         if missing:
             raise Unsupported(f"required attribute {missing[0]!r} is missing", "export the model again")

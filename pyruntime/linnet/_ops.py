@@ -175,9 +175,7 @@ def infer(
     return specs
 
 
-def _small_constant(
-    graph: Graph, inputs: list[Tensor | None], specs: list[tuple[str, tuple[Dim, ...] | None]]
-) -> bool:
+def _small_constant(graph: Graph, inputs: list[Tensor | None], specs: list[tuple[str, tuple[Dim, ...] | None]]) -> bool:
     for t in inputs:
         if t is not None and t.data is None:
             return False

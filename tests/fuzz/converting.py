@@ -128,7 +128,10 @@ def verdict(kind: str, file: bytes, folder: Path) -> tuple[str, str]:
         import traceback
 
         place = traceback.extract_tb(error.__traceback__)[-1]
-        return "wrong", f"{stage}: {type(error).__name__}: {str(error)[:150]} ({Path(place.filename).name}:{place.lineno})"
+        return (
+            "wrong",
+            f"{stage}: {type(error).__name__}: {str(error)[:150]} ({Path(place.filename).name}:{place.lineno})",
+        )
 
 
 def work(kind: str, folder: Path) -> None:

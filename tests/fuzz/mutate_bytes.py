@@ -23,7 +23,9 @@ def mutated(content: bytes, rng: random.Random, other: bytes) -> bytes:
         elif kind == 2:
             data[at] = rng.randrange(256)
         elif kind == 3:
-            struct.pack_into("<i", data, min(at & ~3, max(len(data) - 4, 0)), rng.choice(WORDS)) if len(data) >= 4 else None
+            struct.pack_into("<i", data, min(at & ~3, max(len(data) - 4, 0)), rng.choice(WORDS)) if len(
+                data
+            ) >= 4 else None
         elif kind == 4 and len(data) >= 8:
             struct.pack_into("<q", data, min(at & ~7, len(data) - 8), rng.choice((*WORDS, 2**40, 2**62, -(2**63))))
         elif kind == 5 and rng.random() < 0.4:

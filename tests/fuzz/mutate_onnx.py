@@ -1,4 +1,4 @@
-"""Changes to an ONNX model that know its fields: names, shapes, types, attributes, opsets, external data, subgraphs, functions."""
+"""Changes to an ONNX model that know its fields: names, shapes, types, attributes, opsets, external data, bodies, functions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,19 @@ from google.protobuf.message import DecodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 SIZES = (-(2**63), -2, -1, 0, 1, 2, 3, 7, 255, 2**16, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1)
-LOCATIONS = ("../weights.bin", "/etc/hostname", "/dev/zero", "none.bin", "", ".", "link.bin", "data.bin", "a/../data.bin", "\0", "x" * 5000)
+LOCATIONS = (
+    "../weights.bin",
+    "/etc/hostname",
+    "/dev/zero",
+    "none.bin",
+    "",
+    ".",
+    "link.bin",
+    "data.bin",
+    "a/../data.bin",
+    "\0",
+    "x" * 5000,
+)
 Mutation = Callable[[ModelProto, random.Random], None]
 MUTATIONS: list[Mutation] = []
 
@@ -207,7 +219,9 @@ def tensor(model: ModelProto, rng: random.Random) -> None:
     elif how == 2:
         t.data_type = rng.choice([0, 1, 2, 3, 6, 7, 8, 9, 10, 11, 14, 16, 17, 21, 22, 23, 24, 25, 99])
     elif how == 3:
-        t.raw_data = t.raw_data[: len(t.raw_data) // 2] if rng.random() < 0.5 else t.raw_data + b"\0" * rng.choice([1, 8])
+        t.raw_data = (
+            t.raw_data[: len(t.raw_data) // 2] if rng.random() < 0.5 else t.raw_data + b"\0" * rng.choice([1, 8])
+        )
     elif how == 4:
         t.float_data.append(1.0) if rng.random() < 0.5 else t.string_data.append(b"text")
     elif t.raw_data:  # other values of the right size: shapes, axes and indices come from these
@@ -244,9 +258,13 @@ def opset(model: ModelProto, rng: random.Random) -> None:
     if how == 0:
         del model.opset_import[:]
     elif how == 1:
-        model.opset_import.append(helper.make_opsetid(rng.choice(["", "nobody", "com.microsoft"]), rng.choice([1, 5, 18])))
+        model.opset_import.append(
+            helper.make_opsetid(rng.choice(["", "nobody", "com.microsoft"]), rng.choice([1, 5, 18]))
+        )
     elif model.opset_import:
-        model.opset_import[0].version = rng.choice([-1, 0, 1, 5, 6, 7, 9, 10, 11, 13, 17, 18, 21, 26, 28, 29, 99, 2**62])
+        model.opset_import[0].version = rng.choice(
+            [-1, 0, 1, 5, 6, 7, 9, 10, 11, 13, 17, 18, 21, 26, 28, 29, 99, 2**62]
+        )
 
 
 @mutation
@@ -260,7 +278,9 @@ def nest(model: ModelProto, rng: random.Random) -> None:
         outs = [f"{o.name}_" for o in inner.output]
         test = onnx.numpy_helper.from_array(__import__("numpy").array(True), "test")
         outer.initializer.append(test)
-        node = helper.make_node("If", ["test"], outs, then_branch=inner, else_branch=inner if rng.random() < 0.05 else GraphProto())
+        node = helper.make_node(
+            "If", ["test"], outs, then_branch=inner, else_branch=inner if rng.random() < 0.05 else GraphProto()
+        )
         outer.node.append(node)
         for o, name in zip(inner.output, outs, strict=True):
             outer.output.add().CopyFrom(o)

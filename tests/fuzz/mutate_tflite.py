@@ -79,7 +79,9 @@ def change(graph: G, rng: random.Random) -> None:
         key = rng.choice(sorted(o.options))
         kind = OPTIONS[o.op][key][1] if o.op in OPTIONS and key in OPTIONS[o.op] else ""
         if kind in ("i32", "i8", "u32"):
-            o.options[key] = rng.choice([-(2**31), -1, 0, 1, 2, 5, 100, 2**31 - 1] if kind != "i8" else [-1, 0, 1, 5, 100])
+            o.options[key] = rng.choice(
+                [-(2**31), -1, 0, 1, 2, 5, 100, 2**31 - 1] if kind != "i8" else [-1, 0, 1, 5, 100]
+            )
         elif kind == "f32":
             o.options[key] = rng.choice([0.0, -1.0, float("nan"), 1e38])
         elif kind == "bool":
