@@ -236,6 +236,12 @@ static void test_answers(void) {
     answer("random bits", LN_OP_RANDOM, &(ln_random_attributes){.shape = {I64(5), 1}}, 0, NULL, 1,
            (const void *[]){(const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8, 0xf8e4cca4}}, LINNET_OK,
            NULL);
+    /* The same bits on every machine: these are an AMD EPYC's. */
+    ln_random_attributes noise = {.kind = LN_RANDOM_KIND_NORMAL, .seed = 1, .stream = 2, .shape = {I64(6), 1}};
+    answer("random normal", LN_OP_RANDOM, &noise, 0, NULL, 1,
+           (const void *[]){
+               F32(0x1.945512p-2f, 0x1.e69df2p-3f, -0x1.17c082p+1f, 0x1.7d2764p+1f, -0x1.240ab4p-2f, 0x1.f030aep-10f)},
+           LINNET_OK, NULL);
     ln_reduce_attributes arg = {.kind = LN_REDUCE_KIND_ARGMAX, .axes = {I64(0), 1}};
     answer("argmax", LN_OP_REDUCE, &arg, 1, &v, 1, (const void *[]){I64(4)}, LINNET_OK, NULL);
     ln_tensor tie = with(TENSOR(LINNET_F32, 0, 4), F32(1, 2, 2, 0));
