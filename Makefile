@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 BUILD ?= build
 TARGET ?= aarch64
+EXTRAS ?=
+comma = ,
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 
 .DEFAULT_GOAL := help
@@ -21,18 +23,19 @@ SOURCES = $(shell find runtime_c kernels_x86 kernels_arm schema pyruntime conver
 	-type f -not -name '*.pyc')
 
 $(VENV)/.demo-stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet ".[demo]"
+	$(BIN)/python -m pip install --quiet ".[examples]"
 	@touch $@
 
-$(VENV)/.test-stamp: $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet ".[demo,test]"
+# EXTRAS=torch also installs what tests of that extra need; the versions of .ci/constraints.txt come without CUDA.
+$(VENV)/.test-stamp$(EXTRAS): $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt ".[examples,test$(if $(EXTRAS),$(comma)$(EXTRAS))]"
 	@touch $@
 
-$(VENV)/.lint-stamp: $(VENV)/.test-stamp
-	$(BIN)/python -m pip install --quiet ".[demo,test,dev]"
+$(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
+	$(BIN)/python -m pip install --quiet ".[examples,test,dev]"
 	@touch $@
 
-venv: $(VENV)/.test-stamp ## the virtual environment in .venv with linnet and all that the tests need
+venv: $(VENV)/.test-stamp$(EXTRAS) ## the virtual environment in .venv with linnet and all that the tests need
 
 native: ## liblinnet, linnet-bench, linnet-run and the C tests, in build/ (needs cmake)
 	cmake -S . -B $(BUILD) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
@@ -43,15 +46,16 @@ demo: $(VENV)/.demo-stamp ## the main job: reads a page of text at f32, f16, i16
 
 test: ## everything: sets up, installs what is missing, runs all tests (at most 25 minutes on 2 cores)
 	.ci/packages
-	$(MAKE) --no-print-directory $(VENV)/.test-stamp
+	$(MAKE) --no-print-directory $(VENV)/.test-stamp$(EXTRAS)
 	$(BIN)/python -m pytest tests -q $(PYTEST)
 
 soak: ## long fuzzing and sweeps (an hour)
 	.ci/packages
-	$(MAKE) --no-print-directory $(VENV)/.test-stamp
+	$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch
+	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt torchvision
 	$(BIN)/python -m pytest tests -q -m soak $(PYTEST)
 
-bench: $(VENV)/.test-stamp native ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
+bench: $(VENV)/.test-stamp$(EXTRAS) native ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks
 	$(BUILD)/bench_gemm
 	$(BIN)/python -m tests.bench_peers --json $(BUILD)/bench.json
 	$(BIN)/python -m pytest tests/bench_overhead.py -q -s --benchmark-columns=min,median,ops
@@ -65,6 +69,7 @@ lint: $(VENV)/.lint-stamp ## clang-format, ruff, mypy, and whether generated fil
 
 generate: ## derives the generated files from schema/
 	$(PYTHON) schema/generate.py
+	$(PYTHON) -m linnet.converters.coverage docs/ops.md
 
 cross: ## the library and native tools for TARGET=aarch64, in build-$(TARGET)/
 	cmake -S . -B build-$(TARGET) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake > /dev/null

@@ -208,6 +208,21 @@ def test_dynamic_model_needs_a_shape_to_be_timed(net: Path, tmp_path: Path, linn
     assert linnet_command("bench", out, "--input", "x=2,3,8,8", "--seconds", "0.02").returncode == 0
 
 
+def test_other_formats_name_their_exporter(tmp_path: Path, linnet_command: Command) -> None:
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "saved_model.pb").write_bytes(b"pb")
+    (tmp_path / "empty").mkdir()
+    for name in ("net.pt", "net.h5", "net.keras", "net.mlmodel"):
+        (tmp_path / name).write_bytes(b"content")
+    for name, words in {
+        "saved": ("SavedModel", "TFLiteConverter"), "empty": ("folder",), "net.pt": ("linnet.from_torch",),
+        "net.h5": ("Keras", "TFLiteConverter"), "net.keras": ("Keras",), "net.mlmodel": ("Core ML",),
+    }.items():  # fmt: skip
+        refused(linnet_command("convert", tmp_path / name, "-o", tmp_path / "o.lnt"), name, *words)
+    refused(linnet_command("convert", "--check", tmp_path / "saved"), "SavedModel")
+    assert not (tmp_path / "o.lnt").exists()
+
+
 def test_run_writes_nothing_when_it_fails(mlp: Path, tmp_path: Path, linnet_command: Command) -> None:
     (tmp_path / "file").write_text("")
     np.save(tmp_path / "x.npy", np.zeros((4, 8), np.float32))

@@ -278,3 +278,20 @@ def test_what_a_body_cannot_do_is_a_problem_of_the_model() -> None:
     with pytest.raises(linnet.ConversionError) as caught:
         linnet.from_onnx(onnx.parser.parse_model(HEAD + text))
     assert {p.op for p in caught.value.problems} == {"StringNormalizer", "Missing"}
+
+
+def test_branch_for_other_shapes_is_no_obstacle() -> None:
+    """A branch that cannot be run with the shapes at hand (silero's network for 8 kHz, at 16) says so when it is taken."""
+    text = """g (bool c, float[2, 3] x) => (float[M, N] y)
+    <float[3, 4] four = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, float[5, 2] two = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}>
+    {
+      y = If (c) <then_branch = t () => (float[M, N] p) {p = MatMul (x, four)},
+                  else_branch = e () => (float[M, N] p) {p = MatMul (x, two)}>
+    }"""
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    session = linnet.Session(linnet.from_onnx(onnx.parser.parse_model(HEAD + text)))
+    four = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    np.testing.assert_allclose(session.run({"c": flag(True), "x": x})["y"], x @ four)
+    with pytest.raises(linnet.GraphError, match="inner dimensions"):
+        session.run({"c": flag(False), "x": x})
+    np.testing.assert_allclose(session.run({"c": flag(True), "x": x})["y"], x @ four)

@@ -319,3 +319,34 @@ def test_program_of_a_cast() -> None:
     assert node is not None
     program = program_of(node)
     assert program is not None and [i.opcode for i in program.code] == ["load", "const", "ne"]
+
+
+@pytest.mark.parametrize("stored", ["i8", "f16"])
+def test_rows_are_looked_up_before_they_are_widened(stored: str) -> None:
+    """A table in 8 or 16 bits with a scale per row, one for all rows and a scalar: it stays as narrow as it is stored."""
+    random = np.random.default_rng(3)
+    graph = Graph()
+    main = graph.function()
+    codes = main.constant(
+        random.integers(-127, 128, (5000, 24)).astype({"i8": "int8", "f16": "float16"}[stored]), "codes"
+    )
+    per_row = main.constant(random.uniform(0.01, 0.1, (5000, 1)).astype("f4"), "per_row")
+    per_column = main.constant(random.uniform(0.5, 1.5, (1, 24)).astype("f4"), "per_column")
+    shift = main.constant(np.array(0.25, "f4"), "shift")
+    operands = [codes, per_row, per_column, shift]
+    table = pointwise(operands, lambda c, r, k, s: c.cast("f32") * r * k + s, "f32", function=main, name="table")
+    matrix, row = main.placeholder("matrix", "i64", (None, 3)), main.placeholder("row", "i32", ())
+    main.outputs = [
+        emit("gather", [table, matrix], {"kind": "take", "axis": 0})[0],
+        emit("gather", [table, row], {"kind": "take", "axis": -2})[0],
+    ]
+    graph.signature("infer", main, outputs=["many", "one"])
+    feeds = {"matrix": np.array([[0, 4999, -1], [7, 7, 2500]], "i8"), "row": np.array(-5000, "i4")}
+    before = linnet.Session(graph.to_bytes())
+    wanted = before.run(feeds)
+    passes.run(graph)
+    after = linnet.Session(graph.to_bytes())
+    for name, value in after.run(feeds).items():
+        np.testing.assert_array_equal(value, wanted[name])
+    assert before.memory["constants"] >= 5000 * 24 * 4 and after.memory["constants"] < 5000
+    assert [n.op for n in main.nodes].count("gather") == 4 and table.node not in main.nodes

@@ -121,9 +121,10 @@ def test_a_loop_assigns_a_variable() -> None:
     assert [r["after"].tolist() for r in results] == [[3, 5], [3, 5], [6, 11]]
 
 
-def test_a_call_is_its_subgraph() -> None:
+@pytest.mark.parametrize("op", ["CALL", "STABLEHLO_COMPOSITE"])
+def test_a_call_is_its_subgraph(op: str) -> None:
     """LiteRT has no kernel for CALL."""
-    main = G([T("x", "f32", [2]), T("y", "f32", [2])], [O("CALL", ["x"], ["y"], {"subgraph": 1})], ["x"], ["y"])
+    main = G([T("x", "f32", [2]), T("y", "f32", [2])], [O(op, ["x"], ["y"], {"subgraph": 1})], ["x"], ["y"])
     session = linnet.Session(linnet.from_tflite(build(main, added("SUB"))))
     x = np.float32([1, 2])
     assert [session.run({"x": x})["y"].tolist() for _ in range(2)] == [[-1, -2], [-2, -4]]

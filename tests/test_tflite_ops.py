@@ -293,12 +293,30 @@ for op in ("ABS", "RSQRT", "GELU", "ELU", "EXP", "LOG"):
     positive = op in ("RSQRT", "LOG")
     tensors = [q("x", "i8", [4, 64], 0.02, -128 if positive else 3), q("y", "i8", [4, 64], 0.02, -90)]
     case(f"{op} i8", op, tensors, off=1, **({"approximate": False} if op == "GELU" else {}))
+case("BATCH_MATMUL i16", "BATCH_MATMUL", [T("a", "i16", [2, 5, 8], 2e-4), T("b", "i16", [2, 8, 6], 3e-4), T("y", "i16",
+     [2, 5, 6], 0.01)], adjoint_x=False, adjoint_y=False)  # fmt: skip
+case("BATCH_MATMUL i16 i8", "BATCH_MATMUL", [T("a", "i16", [2, 5, 8], 2e-4), c("b", rng.integers(-127, 128, (6, 8)), np.int8,
+     scale=0.03), T("y", "i16", [2, 5, 6], 0.002)], adjoint_x=False, adjoint_y=True)  # fmt: skip
 case("BATCH_MATMUL adjoint", "BATCH_MATMUL", [T("a", "f32", [2, 8, 5]), T("b", "f32", [2, 6, 8]), T("y", "f32", [2, 5, 6])],
      adjoint_x=True, adjoint_y=True)  # fmt: skip
 case("FULLY_CONNECTED 4-D", "FULLY_CONNECTED", [T("x", "f32", [2, 3, 4]), c("w", rng.standard_normal((5, 4)), np.float32),
      T("y", "f32", [2, 3, 5])], keep_dims=True, activation="none")  # fmt: skip
 case("int32 ADD", "ADD", [T("a", "i32", [9]), T("b", "i32", [9]), T("y", "i32", [9])], activation="relu")
 
+
+def computed(name: str, op: str, x: T, operands: Sequence[Any], y: Sequence[int], **options: Any) -> None:
+    """A case whose integer operands are known only while running: each is the sum of a constant and an input of zeros."""
+    COMPUTED.append((name, op, x, [np.asarray(v, np.int32) for v in operands], y, options))
+
+
+COMPUTED: list[tuple[str, str, T, list[np.ndarray], Sequence[int], dict[str, Any]]] = []
+X = T("x", "f32", [5, 7, 6])
+computed("SLICE", "SLICE", X, [[1, 0, 2], [3, -1, 2]], [3, 7, 2])
+computed("PAD", "PAD", X, [[[1, 0], [0, 2], [3, 1]]], [6, 9, 10])
+computed("STRIDED_SLICE", "STRIDED_SLICE", X, [[1, 0, -1], [4, 0, 0]], [3, 4], begin_mask=2, end_mask=2, shrink_mask=4,
+         strides=[1, 2, 1])  # fmt: skip
+computed("STRIDED_SLICE back", "STRIDED_SLICE", X, [[4, 6], [0, -8]], [4, 7, 6], strides=[-1, -1])
+computed("STRIDED_SLICE ellipsis", "STRIDED_SLICE", X, [[0, 2], [0, 5]], [5, 7, 3], ellipsis_mask=1, strides=[1, 1])
 
 P = [T("x", "f32", [3, 6, 4]), T("y", "f32", [3, 6, 4])]
 case("MATRIX_DIAG", "MATRIX_DIAG", [T("x", "f32", [3, 4]), T("y", "f32", [3, 4, 4])])
@@ -377,6 +395,9 @@ for asymmetric in (False, True):
          T("y", "f32", [2, 5, 6])], adjoint_x=False, adjoint_y=False, asymmetric=asymmetric)  # fmt: skip
     case(f"BATCH_MATMUL hybrid {kind} adjoint", "BATCH_MATMUL", [T("x", "f32", [2, 8, 5]), stored("w", [6, 8], None),
          T("y", "f32", [2, 5, 6])], adjoint_x=True, adjoint_y=True, asymmetric=asymmetric)  # fmt: skip
+for d, low in (("i4", -8), ("i2", -2)):
+    case(f"FULLY_CONNECTED hybrid {d}", "FULLY_CONNECTED", [T("x", "f32", [5, 64]), T("w", d, [7, 64], 0.05,
+         value=rng.integers(low, -low, (7, 64)).astype(np.int8)), bias(7), T("y", "f32", [5, 7])], activation="none")  # fmt: skip
 for padding, size in ((0, [2, 5, 6]), (1, [2, 4, 5])):
     common = {"padding": padding, "stride_w": 2, "stride_h": 2, "activation": "relu6"}
     x = T("x", "f32", [2, 9, 11, 4])
@@ -410,7 +431,7 @@ def test_op_agrees_with_the_reference_kernel(case: Case) -> None:
             assert (difference > 0).mean() <= case.share
 
 
-@pytest.mark.parametrize("part", ["COMPLEX_ABS", "REAL", "IMAG"])
+@pytest.mark.parametrize("part", ["COMPLEX_ABS", "REAL", "IMAG", "CAST"])
 @pytest.mark.parametrize("sizes", [(1, 16), (4, 16), (8, 8)])
 def test_fourier_transforms_agree(sizes: tuple[int, int], part: str) -> None:
     """Complex numbers are moved between the two ops, as tf.signal does."""
@@ -439,3 +460,61 @@ def test_an_op_that_does_not_know_complex_numbers_refuses_them() -> None:
     with pytest.raises(linnet.ConversionError) as caught:
         linnet.from_tflite(build(G(tensors, operators, ["x"], ["y"])))
     assert [(p.op, p.reason) for p in caught.value.problems] == [("SQUARE", "its operands are complex numbers")]
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
+    """Two blocks of 32 in a row. LiteRT's reference resolver does not know them, its optimised one does."""
+    given = np.random.default_rng(9)
+    w, scale = given.integers(-8, 8, (6, 64)).astype(np.int8), given.uniform(0.01, 0.05, (6, 2)).astype(np.float16)
+    tensors = [
+        T("x", "f32", [1, 3, 64]), T("s", "f16", [6, 2], value=scale), T("w", "i4", [6, 64], value=w, blocks=("s", 32)),
+        T("y", "f32", [1, 3, 6] if keep else [3, 6]),
+    ]  # fmt: skip
+    options = {"activation": "none", "keep_dims": keep, "asymmetric": True}
+    model = build(G(tensors, [O("FULLY_CONNECTED", ["x", "w", ""], ["y"], options)], ["x"], ["y"]))
+    x = given.standard_normal((1, 3, 64)).astype(np.float32)
+    (wanted,), got = reference(model, [x], False), linnet.Session(linnet.from_tflite(model)).run({"x": x})["y"]
+    assert got.shape == wanted.shape
+    assert float(np.abs(got - wanted).max()) <= 1e-5 * float(np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("op", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"])
+@pytest.mark.parametrize("seeds", [(7, 0), (-3, 1 << 20)])
+def test_random_numbers_are_those_of_the_first_run(op: str, seeds: tuple[int, int]) -> None:
+    """Later runs draw others, of the same distribution."""
+    weights = np.float32([[0.1, 1.5, -0.3, 0.7], [2, -1, 0, 0.5]])
+    drawing = op == "MULTINOMIAL"
+    tensors = [c("w", weights, np.float32), c("n", 1001 if drawing else [3, 333])]
+    tensors += [T("y", "i32" if drawing else "f32", [2, 1001] if drawing else [3, 333])]
+    operator = O(op, ["w", "n"] if drawing else ["n"], ["y"], {"seed": seeds[0], "seed2": seeds[1]})
+    model = build(G(tensors, [operator], [], ["y"]))
+    (wanted,), session = reference(model, [], False), linnet.Session(linnet.from_tflite(model))
+    first, second = session.run({})["y"], session.run({})["y"]
+    assert (first.shape, first.dtype) == (wanted.shape, wanted.dtype)
+    assert float(np.abs(first.astype(np.float64) - wanted).max()) <= (0 if drawing else 2e-6)
+    assert not np.array_equal(first, second)
+    share = np.mean(second.astype(np.float64))
+    assert abs(share - float(wanted.mean())) < 0.1
+
+
+@pytest.mark.parametrize("name", [case[0] for case in COMPUTED])
+def test_operands_may_be_computed_while_running(name: str) -> None:
+    _, op, x, operands, shape, options = next(case for case in COMPUTED if case[0] == name)
+    options = dict(options)
+    strides = options.pop("strides", None)
+    tensors, operators, inputs = [x, T("y", "f32", shape)], [], ["x"]
+    for i, value in enumerate(operands):
+        tensors += [T(f"z{i}", "i32", value.shape), c(f"c{i}", value), T(f"o{i}", "i32", value.shape)]
+        operators.append(O("ADD", [f"z{i}", f"c{i}"], [f"o{i}"], {"activation": "none"}))
+        inputs.append(f"z{i}")
+    names = ["x", *(f"o{i}" for i in range(len(operands)))]
+    if strides is not None:
+        tensors.append(c("strides", strides))
+        names.append("strides")
+    model = build(G(tensors, [*operators, O(op, names, ["y"], options)], inputs, ["y"]))
+    feeds = [random(x, np.random.default_rng(3)), *(np.zeros_like(v) for v in operands)]
+    (wanted,) = reference(model, feeds)
+    got = linnet.Session(linnet.from_tflite(model)).run(dict(zip(inputs, feeds, strict=True)))["y"]
+    assert list(wanted.shape) == list(shape)
+    np.testing.assert_array_equal(got, wanted)

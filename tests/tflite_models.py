@@ -11,10 +11,11 @@ import flatbuffers
 import numpy as np
 from flatbuffers import number_types
 
-from linnet.converters.tflite.schema import ACTIVATIONS, OPS, OPTIONS
+from linnet.converters.tflite.schema import ACTIVATIONS, NAMES, OPTIONS
 
 TYPES = {
-    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "complex64": 8, "i8": 9, "resource": 13,
+    "f32": 0, "f16": 1, "i32": 2, "u8": 3, "i64": 4, "bool": 6, "i16": 7, "complex64": 8, "i8": 9, "resource": 13, "i4": 17,
+    "i2": 19,
 }  # fmt: skip
 # BuiltinOptions union: the number of the table that belongs to an op (Conv2DOptions = 1, DepthwiseConv2DOptions = 2, ...).
 UNION = {
@@ -33,7 +34,7 @@ UNION = {
 }  # fmt: skip
 _FLAGS = {
     "i8": number_types.Int8Flags, "bool": number_types.BoolFlags, "i32": number_types.Int32Flags,
-    "f32": number_types.Float32Flags,
+    "i64": number_types.Int64Flags, "f32": number_types.Float32Flags,
 }  # fmt: skip
 
 
@@ -50,6 +51,7 @@ class T:
     value: Any = None
     variable: bool = False
     signature: Sequence[int] = ()
+    blocks: tuple[str, int] | None = None  # quantized by blocks: (name of the tensor of scales, size of a block)
 
 
 @dataclasses.dataclass
@@ -125,7 +127,12 @@ def build(*subgraphs: G) -> bytes:
             index = 0
             if t.value is not None:
                 index = len(buffers)
-                buffers.append(np.ascontiguousarray(t.value).tobytes())
+                stored = np.ascontiguousarray(t.value)
+                if t.dtype in ("i4", "i2"):  # several in a byte, the first one low
+                    bits = int(t.dtype[1])
+                    parts = stored.reshape(-1, 8 // bits).view(np.uint8) & (1 << bits) - 1
+                    stored = np.bitwise_or.reduce(parts << np.arange(0, 8, bits, dtype=np.uint8), axis=1)
+                buffers.append(stored.tobytes())
             fields: dict[int, tuple[Any, Any]] = {
                 0: ("offset", _numbers(b, t.shape, np.int32)), 1: (number_types.Int8Flags, TYPES[t.dtype]),
                 2: (number_types.Uint32Flags, index), 3: ("offset", b.CreateString(t.name)),
@@ -138,6 +145,12 @@ def build(*subgraphs: G) -> bytes:
                     3: ("offset", _numbers(b, zero, np.int64)),
                 }
                 fields[4] = ("offset", _table(b, {**quantization, 6: (number_types.Int32Flags, t.axis)}))
+            if t.blocks is not None:
+                details = _table(b, {
+                    0: (number_types.Int32Flags, places[t.blocks[0]]), 1: (number_types.Int32Flags, -1),
+                    2: (number_types.Int32Flags, t.blocks[1]),
+                })  # fmt: skip
+                fields[4] = ("offset", _table(b, {4: (number_types.Uint8Flags, 2), 5: ("offset", details)}))
             if t.variable:
                 fields[5] = (number_types.BoolFlags, True)
             if t.signature:
@@ -150,6 +163,9 @@ def build(*subgraphs: G) -> bytes:
                 1: ("offset", _numbers(b, [places[n] for n in o.inputs], np.int32)),
                 2: ("offset", _numbers(b, [places[n] for n in o.outputs], np.int32)),
             }
+            if o.op == "STABLEHLO_COMPOSITE":
+                fields[11] = (number_types.Uint8Flags, 21)
+                fields[12] = ("offset", _options(b, o))
             if o.op in UNION:
                 fields[3] = (number_types.Uint8Flags, UNION[o.op])
                 fields[4] = ("offset", _options(b, o))
@@ -173,7 +189,7 @@ def build(*subgraphs: G) -> bytes:
         table.append(_table(b, {0: ("offset", place)}))
     opcodes = []
     for code in codes:
-        number = OPS.index(code.split(":")[0])
+        number = NAMES.index(code.split(":")[0])
         fields = {0: (number_types.Int8Flags, min(number, 127)), 3: (number_types.Int32Flags, number),
                   2: (number_types.Int32Flags, 2 if code == "BROADCAST_TO" else 1)}  # fmt: skip
         if ":" in code:

@@ -55,11 +55,9 @@ def examine(
     for entry in model.metadata_props:
         graph.metadata.setdefault(f"onnx.{entry.key}", entry.value)
     if optimize and not importer.problems:
+        from linnet.converters.onnx.packing import pack
         from linnet.converters.onnx.rewrite import rewrite
 
         rewrite(graph)
-        if any(kind.bits < 8 for kind in importer.kinds.values()):
-            from linnet.converters.onnx.packing import pack
-
-            pack(graph)
+        pack(graph)
     return Conversion(graph, importer.problems, partial(outline, model))

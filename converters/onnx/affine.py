@@ -170,7 +170,7 @@ def normalizations_to_maps(function: Function) -> None:
     for position, node in enumerate(list(function.nodes)):
         x = node.inputs[0] if node.op == "batch_norm" else None
         found = statistics(node) if x is not None and x.dtype in FLOATS else None
-        if x is None or x.rank is None or found is None:
+        if x is None or x.rank is None or x.data is not None or found is None:
             continue
         axis = node.attributes["channel_axis"]
         tail = [1] * (x.rank - 1 - (axis + x.rank if axis < 0 else axis))

@@ -10,12 +10,13 @@ from typing import Any
 import onnx
 from onnx import FunctionProto, NodeProto, TypeProto, defs
 
-from linnet.converters.onnx import interface, narrow, rules
+from linnet.converters.onnx import interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
+from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.converters.onnx.values import COMPOSITE, Listed, Maybe, Packed, Value, leaves, rebuilt
 from linnet.errors import GraphError
@@ -43,17 +44,20 @@ class Scope:
 class Body(Scope):
     """The scope of a branch or loop body that becomes a function: what it takes from outside becomes an input of it."""
 
-    def __init__(self, parent: Scope, outer: Function, function: Function) -> None:
+    def __init__(self, parent: Scope, outer: Function, function: Function, any_shape: bool = False) -> None:
         super().__init__(parent.opsets, parent)
         self.outer, self.function = outer, function
+        self.any_shape = any_shape  # what is captured has dimensions that are not known inside
         self.captured: dict[Tensor, Tensor] = {}  # tensor outside: input inside
+        self.iteration: Tensor | None = None  # of a loop
 
     def capture(self, tensor: Tensor) -> Tensor:
         """The tensor inside that stands for one outside; constants are shared."""
         if tensor.data is not None:
             return self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
         if tensor not in self.captured:
-            inside = self.function.placeholder(tensor.name, tensor.dtype, tensor.shape)
+            shape = (None,) * len(tensor.shape) if self.any_shape and tensor.shape is not None else tensor.shape
+            inside = self.function.placeholder(tensor.name, tensor.dtype, shape)
             self.captured[tensor] = inside
         return self.captured[tensor]
 
@@ -81,6 +85,8 @@ class Importer:
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
         self.types: dict[str, TypeProto] | None = None
         self.depth = 0
+        self.bodies: dict[Function, Body] = {}
+        self.randomness = Randomness(self)
         self.names: list[str] = []  # of the signature's inputs
 
     # -- problems
@@ -315,6 +321,7 @@ class Importer:
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
         """Runs a rule, and checks that it asked for every attribute that the node gives."""
         result: Any
+        legacy.enter(operation)
         narrow.enter(operation)
         try:
             result = function(operation)
@@ -385,9 +392,9 @@ class Importer:
         self.run(graph.node, inner)
         return [self.resolve(inner, output.name) for output in graph.output]
 
-    def body(self, graph: onnx.GraphProto, scope: Scope) -> Body:
+    def body(self, graph: onnx.GraphProto, scope: Scope, any_shape: bool = False) -> Body:
         """A branch as a function without inputs but what it captures; its outputs are still to be given."""
-        return self.loop_body(graph, scope, None, None)
+        return self.loop_body(graph, scope, None, None, any_shape)
 
     def loop_body(
         self,
@@ -395,13 +402,15 @@ class Importer:
         scope: Scope,
         carried: Sequence[tuple[str, tuple[Dim, ...] | None]] | None,
         begin: Callable[[Body, Tensor, Tensor], None] | None,
+        any_shape: bool = False,
     ) -> Body:
         """A subgraph as a function of (iteration, condition, carried...), and of what it captures.
 
         carried: dtypes and shapes. begin(body, iteration, condition): gives the subgraph's inputs their values.
+        any_shape: the function is made for any dimensions of what it captures.
         """
         function = self.graph.function(graph.name or "body")
-        body = Body(scope, self.function, function)
+        body = self.bodies[function] = Body(scope, self.function, function, any_shape)
         body.initializers = {t.name: t for t in graph.initializer}
         function.source = self.function.source
         outer, self.function, depth, self.depth = self.function, function, self.depth, 0
@@ -411,6 +420,7 @@ class Importer:
                 condition = function.placeholder("condition", "bool", ())
                 for index, (dtype, shape) in enumerate(carried):
                     function.placeholder(f"carried_{index}", dtype, shape)
+                body.iteration = iteration
                 begin(body, iteration, condition)
             self.run(graph.node, body)
         finally:
@@ -469,6 +479,7 @@ class Importer:
         interface.declare_inputs(self, graph, scope, dict(input_shapes or {}))
         self.run(graph.node, scope)
         interface.declare_outputs(self, graph, scope)
+        self.randomness.advance()
         return self.graph
 
 

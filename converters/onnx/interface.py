@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 
 from linnet.converters.onnx import narrow
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer, Scope
 
 INPUTS, OUTPUTS = "onnx_inputs", "onnx_outputs"  # metadata: the model's names as JSON, where some are no tensors
+LISTS = (list, tuple, np.ndarray)
 Shapes = Mapping[str, "Sequence[int] | Sequence[Sequence[int]] | None"]
 
 
 def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Any]) -> None:
     """Makes a placeholder for every tensor of every input. shapes: see `from_onnx`."""
+    for info in (*graph.input, *graph.output):
+        if not isinstance(info.name, str):  # protobuf gives bytes where a name is no UTF-8
+            name = bytes(info.name).decode("utf-8", "backslashreplace")
+            importer.problem(None, "the name of an input or output is no text", "export the model again", name)
+            info.name = name
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
     for name in shapes:
@@ -36,7 +43,12 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
             )
     symbols: dict[str, int] = {}
     for info in inputs:  # named dimensions may be fixed by a later input
-        if info.type.HasField("tensor_type") and shapes.get(info.name) is not None:
+        if info.name in shapes and not _means_shapes(shapes[info.name], info.type):
+            kind = "a list of shapes" if _sequence_in(info.type) else "a shape"
+            importer.problem(
+                None, f"input_shapes gives {shapes.pop(info.name)!r} for it", f"give {kind}, of integers", info.name
+            )
+        if info.type.HasField("tensor_type") and info.name in shapes:
             fixed(importer, info.name, dims_of(info.type.tensor_type), tuple(map(int, shapes[info.name])), symbols)
     composite = False
     importer.names = []
@@ -55,6 +67,24 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
         importer.names += [t.name for t in importer.function.inputs[start:]]
     if composite:
         importer.graph.metadata[INPUTS] = json.dumps([i.name for i in inputs])
+
+
+def _sequence_in(kind: onnx.TypeProto) -> bool:
+    inner = kind.optional_type.elem_type if kind.HasField("optional_type") else kind
+    return bool(inner.HasField("sequence_type"))
+
+
+def _means_shapes(given: Any, kind: onnx.TypeProto) -> bool:
+    """Whether what the caller says of an input can be: a shape, a list of shapes, or None of an optional."""
+
+    def shape(value: Any) -> bool:
+        return isinstance(value, LISTS) and all(isinstance(d, (int, np.integer)) for d in value)
+
+    if given is None:
+        return bool(kind.HasField("optional_type"))
+    if _sequence_in(kind):
+        return isinstance(given, LISTS) and all(shape(item) for item in given)
+    return shape(given)
 
 
 def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols: dict[str, int]) -> Tensor:
@@ -98,8 +128,6 @@ def _composite(importer: Importer, info: onnx.ValueInfoProto, shapes: dict[str, 
     text = f"sequence({text})" if sequence else text
     importer.graph.metadata[narrow.METADATA + name] = f"optional({text})" if optional else text
     if name in shapes and shapes[name] is None:
-        if not optional:
-            raise Unsupported("input_shapes says that the input is absent; it is no optional", "give a shape")
         return None
     present = function.placeholder(f"{name}.present", "bool", ()) if optional and name not in shapes else None
 

@@ -19,7 +19,7 @@ def find_layer_norms(function: Function) -> None:
             continue
         x, first, epsilon, taken = found
         scale, bias, last = _scale_and_bias(function, node, x, first)
-        emit("layer_norm", [x, scale, bias], {"axis": first, "epsilon": epsilon}, function=function)
+        emit("layer_norm", [x, scale, bias], {"axis": first, "epsilon": epsilon}, function=function, fold=False)
         fresh = function.nodes.pop()
         fresh.source = join_sources(*(n.source for n in (*taken, node, last)))
         fresh.outputs = list(last.outputs)

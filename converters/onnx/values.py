@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from linnet.converters.onnx.problems import Unsupported
+from linnet.converters.onnx.problems import Unknown, Unsupported
 from linnet.graph import Tensor
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ def as_sequence(value: Value, what: str) -> Listed | Packed:
         return value
     if value is None or isinstance(value, Maybe):
         raise Unsupported(f"{what} is an optional that may hold nothing", "take its element: OptionalGetElement")
-    raise Unsupported(f"{what} is a tensor, not a sequence", "give a sequence")
+    raise Unknown(f"{what} is a tensor, not a sequence", "give a sequence")
 
 
 def merged_kinds(op: Operation, results: Sequence[Tensor], *sources: Sequence[Tensor]) -> None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from linnet.converters.tflite.registry import Rule
 
 COMPLEX = "COMPLEX64"
-OWN = frozenset({"REAL", "IMAG", "COMPLEX_ABS"})  # rules that know complex numbers
+OWN = frozenset({"CAST", "REAL", "IMAG", "COMPLEX_ABS"})  # rules that know complex numbers
 BY_PARTS = frozenset({
     "ADD", "BROADCAST_TO", "CONCATENATION", "EXPAND_DIMS", "GATHER", "NEG", "PACK", "PAD", "RESHAPE", "REVERSE_V2", "SLICE",
     "SPLIT", "SPLIT_V", "SQUEEZE", "STRIDED_SLICE", "SUB", "TILE", "TRANSPOSE", "UNPACK",

@@ -90,6 +90,30 @@ def matmul(
     return scaled(op, sums, rows, scale, totals, bias, lambda v, s, c: v * (s * c))
 
 
+def matmul_by_blocks(
+    op: Operation, x: Tensor, value: npt.NDArray[Any], scale: npt.NDArray[Any], bias: Tensor | None
+) -> Tensor:
+    """x [m, k] @ value.T for i8 weights [n, k] of which each block of a row has a scale: scale [n, blocks]. One product of
+    integers per block, then their sum (EvalBlockwise4Bit)."""
+    op.importer.hybrid.append(op.output().name)
+    outs, blocks = scale.shape
+    size = value.shape[1] // blocks
+    rows = rounded(op, x, [1], True)
+    parts = op.transpose(op.reshape(rows.integers, [-1, blocks, size]), [1, 0, 2])
+    weights = np.ascontiguousarray(value.reshape(outs, blocks, size).transpose(1, 0, 2))
+    sums = op.emit("matmul", [parts, op.constant(weights, UNIT)], transpose_b=True, output_dtype="i32")
+    totals = weights.astype(np.float32).sum(2)[:, None] * scale.T[:, None]
+    scaled_sums = op.map(
+        [sums, op.constant(scale.T[:, None].astype(np.float32))], lambda v, s: v.cast("f32") * s, "f32"
+    )
+    whole = op.reduce(scaled_sums, "sum", [0], keep_dims=False)
+    assert rows.offset is not None
+    operands = [whole, op.constant(totals.sum(0)), rows.offset, rows.scale, *([] if bias is None else [bias])]
+    return op.map(
+        operands, lambda v, t, o, s, *b: (v - o.cast("f32") * t) * s + b[0] if b else (v - o.cast("f32") * t) * s
+    )
+
+
 def scaled(
     op: Operation, sums: Tensor, x: Rounded, scale: npt.NDArray[Any], totals: Tensor | None, bias: Tensor | None,
     numbers: Callable[[Expr, Expr, Expr], Expr],

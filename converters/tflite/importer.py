@@ -15,7 +15,15 @@ from linnet.converters.tflite import complex_numbers, rules
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Problem, Unsupported
 from linnet.converters.tflite.registry import RULES
-from linnet.converters.tflite.schema import MAX_BYTES, Model, OperatorSpec, SignatureSpec, SubgraphSpec, TensorSpec
+from linnet.converters.tflite.schema import (
+    MAX_BYTES,
+    NARROW,
+    Model,
+    OperatorSpec,
+    SignatureSpec,
+    SubgraphSpec,
+    TensorSpec,
+)
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Function, Graph, Tensor, Variable, dtype_of, emit, numpy_dtype
 
@@ -101,11 +109,13 @@ class Importer:
                     f"the shape given for {label!r} has another rank", code=104, tensor=label,
                     expected=str(list(spec.shape)), got=str(list(shape)),
                 )  # fmt: skip
-            if not spec.dtype or spec.dtype in ("i4", "u4"):
+            if not spec.dtype or spec.dtype in NARROW:
                 self.problem(
                     "graph", label, f"the input is of type {spec.type_name}", "linnet has no such element type"
                 )
-            tensor = function.placeholder(label, spec.dtype if spec.dtype not in ("", "i4", "u4") else "f32", shape)
+            tensor = function.placeholder(
+                label, spec.dtype if spec.dtype and spec.dtype not in NARROW else "f32", shape
+            )
             tensor.quantization = spec.quantization
             scope.values[index] = tensor
         self.run(scope)
@@ -143,7 +153,7 @@ class Importer:
         spec = scope.subgraph.tensors[index]
         if self.model.has_data(spec) or (0 in spec.shape and not spec.is_variable):
             value = self.model.value(spec)
-            dtype = {"i4": "i8", "u4": "u8"}.get(spec.dtype, spec.dtype)
+            dtype = NARROW[spec.dtype][0] if spec.dtype in NARROW else spec.dtype
             made = scope.function.constant(value, spec.name, dtype, spec.quantization)
         elif spec.is_variable:
             made = self.state(scope, spec)
@@ -355,7 +365,7 @@ class Importer:
 
     def placeholder(self, scope: Scope, spec: TensorSpec) -> Tensor:
         """A tensor that stands for one that could not be made."""
-        dtype = spec.dtype if spec.dtype not in ("", "i4", "u4") else "f32"
+        dtype = spec.dtype if spec.dtype and spec.dtype not in NARROW else "f32"
         tensor = scope.function.tensor(spec.name, dtype, tuple(d if d >= 0 else None for d in spec.shape))
         tensor.quantization = spec.quantization
         self.tainted.add(id(tensor))

@@ -45,11 +45,23 @@ OPS = [
     "RELU_0_TO_1", "UNSORTED_SEGMENT_PROD", "UNSORTED_SEGMENT_MAX", "UNSORTED_SEGMENT_SUM", "ATAN2",
     "UNSORTED_SEGMENT_MIN", "SIGN", "BITCAST", "BITWISE_XOR", "RIGHT_SHIFT",
 ]  # fmt: skip
+# Those that came later, of which few can be run by TFLite's own interpreter.
+LATER = [
+    "LOGISTIC", "ADD", "DIVIDE", "MULTIPLY", "MAXIMUM", "RESHAPE", "CLAMP", "CONCATENATE", "BROADCAST_IN_DIM", "CONVOLUTION",
+    "SLICE", "CUSTOM_CALL", "REDUCE", "ABS", "AND", "COSINE", "EXPONENTIAL", "FLOOR", "LOG", "MINIMUM", "NEGATE", "OR",
+    "POWER", "REMAINDER", "RSQRT", "SELECT", "SUBTRACT", "TANH", "SCATTER", "COMPARE", "CONVERT", "DYNAMIC_SLICE",
+    "DYNAMIC_UPDATE_SLICE", "PAD", "IOTA", "DOT_GENERAL", "REDUCE_WINDOW", "SORT", "WHILE", "GATHER", "TRANSPOSE", "DILATE",
+    "RNG_BIT_GENERATOR", "REDUCE_WINDOW_2", "COMPOSITE", "SHIFT_LEFT", "CBRT", "CASE",
+]  # fmt: skip
+NAMES = [*OPS, *(name if name == "DILATE" else f"STABLEHLO_{name}" for name in LATER)]
 DTYPES = {
     0: "f32", 1: "f16", 2: "i32", 3: "u8", 4: "i64", 6: "bool", 7: "i16", 9: "i8", 10: "f64", 12: "u64", 15: "u32",
-    16: "u16", 17: "i4", 18: "bf16", 20: "u4",
+    16: "u16", 17: "i4", 18: "bf16", 19: "i2", 20: "u4",
 }  # fmt: skip
-TYPE_NAMES = {5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT", 19: "INT2"}
+NARROW = {"i4": ("i8", 4), "i2": ("i8", 2), "u4": ("u8", 4)}  # of constants: the type that holds them, and bits
+TYPE_NAMES = {
+    5: "STRING", 8: "COMPLEX64", 11: "COMPLEX128", 13: "RESOURCE", 14: "VARIANT", 21: "FLOAT8_E4M3FN", 22: "FLOAT8_E5M2",
+}  # fmt: skip
 ACTIVATIONS = ("none", "relu", "relu_n1_to_1", "relu6", "tanh", "sign_bit")
 
 # Fields of the builtin options that rules ask for: (field id, kind). A default that is not 0 stands third.
@@ -89,6 +101,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "ARG_MAX": {"output_type": (0, "i8")}, "ARG_MIN": {"output_type": (0, "i8")},
     "IF": {"then_subgraph": (0, "i32"), "else_subgraph": (1, "i32")},
     "WHILE": {"cond_subgraph": (0, "i32"), "body_subgraph": (1, "i32")}, "CALL": {"subgraph": (0, "i32")},
+    "STABLEHLO_COMPOSITE": {"name": (0, "string"), "subgraph": (1, "i32")},
     "LSTM": {**_LSTM, "kernel": (3, "i8"), "asymmetric": (4, "bool")},
     "UNIDIRECTIONAL_SEQUENCE_LSTM": {
         **_LSTM, "time_major": (3, "bool"), "asymmetric": (4, "bool"), "diagonal": (5, "bool"),
@@ -108,6 +121,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "CALL_ONCE": {"subgraph": (0, "i32")}, "VAR_HANDLE": {"container": (0, "string"), "shared_name": (1, "string")},
     "FAKE_QUANT": {"min": (0, "f32"), "max": (1, "f32"), "bits": (2, "i32"), "narrow": (3, "bool")},
     **{op: {"activation": (0, "i8")} for op in ("ADD", "SUB", "MUL", "DIV")},
+    **{op: {"seed": (0, "i64"), "seed2": (1, "i64")} for op in ("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")},
     **{op: {"block": (0, "i32")} for op in ("SPACE_TO_DEPTH", "DEPTH_TO_SPACE")},
     **{op: {"count": (0, "i32")} for op in ("SPLIT", "SPLIT_V")},
     **{
@@ -122,8 +136,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
 
 _FLAGS: dict[str, Any] = {
     "i8": number_types.Int8Flags, "u8": number_types.Uint8Flags, "bool": number_types.BoolFlags,
-    "i32": number_types.Int32Flags, "u32": number_types.Uint32Flags, "u64": number_types.Uint64Flags,
-    "f32": number_types.Float32Flags,
+    "i64": number_types.Int64Flags, "i32": number_types.Int32Flags, "u32": number_types.Uint32Flags,
+    "u64": number_types.Uint64Flags, "f32": number_types.Float32Flags,
 }  # fmt: skip
 
 
@@ -193,7 +207,7 @@ class Reader:
 
 @dataclasses.dataclass
 class TensorSpec:
-    """A tensor as the file declares it. dtype: linnet's name (i4, u4 only for constants), "" when linnet has none."""
+    """A tensor as the file declares it. dtype: linnet's name (those of NARROW for constants), "" when linnet has none."""
 
     name: str
     dtype: str
@@ -204,6 +218,9 @@ class TensorSpec:
     buffer: int
     is_variable: bool
     sparsity: Reader | None
+    blocks: tuple[int, int] | None = (
+        None  # weights quantized by blocks of a row: (index of the scales, size of a block)
+    )
 
 
 @dataclasses.dataclass
@@ -261,7 +278,7 @@ class Model:
         codes = [max(c.scalar(0, "i8"), c.scalar(3, "i32")) for c in root.children(1)]
         names = [c.string(1) for c in root.children(1)]
         self.ops = [
-            f"CUSTOM:{names[i]}" if code == 32 else OPS[code] if 0 <= code < len(OPS) else f"op {code}"
+            f"CUSTOM:{names[i]}" if code == 32 else NAMES[code] if 0 <= code < len(NAMES) else f"op {code}"
             for i, code in enumerate(codes)
         ]
         self.description = root.string(3)
@@ -288,7 +305,7 @@ class Model:
             inputs, outputs = indices(entry.ints(1), -1), indices(entry.ints(2))
             custom = entry.array(5, np.uint8)
             operators.append(OperatorSpec(
-                self.ops[code], inputs, outputs, entry.child(4), b"" if custom is None else custom.tobytes(),
+                self.ops[code], inputs, outputs, entry.child(4) or entry.child(12), b"" if custom is None else custom.tobytes(),
                 indices(entry.ints(8), -1),
             ))  # fmt: skip
         return SubgraphSpec(table.string(4), tensors, indices(table.ints(1)), indices(table.ints(2)), operators)
@@ -299,10 +316,13 @@ class Model:
         if buffer >= max(len(self.buffers), 1):
             raise ValueError(f"buffer {buffer} of {len(self.buffers)}")
         signature = tuple(table.ints(7) or shape)
-        quantization = _quantization(table.child(4), DTYPES.get(kind, ""), len(shape))
+        described = table.child(4)
+        quantization = _quantization(described, DTYPES.get(kind, ""), len(shape))
+        details = described.child(5) if described is not None and described.scalar(4, "u8") == 2 else None
+        blocks = None if details is None else (details.scalar(0, "i32"), details.scalar(2, "i32"))
         return TensorSpec(
             table.string(3) or f"tensor_{index}", DTYPES.get(kind, ""), TYPE_NAMES.get(kind, str(kind)), shape, signature,
-            quantization, buffer, bool(table.scalar(5, "bool")), table.child(6),
+            quantization, buffer, bool(table.scalar(5, "bool")), table.child(6), blocks,
         )  # fmt: skip
 
     def _signature(self, table: Reader) -> SignatureSpec:
@@ -333,7 +353,7 @@ class Model:
         return np.zeros(0, np.uint8) if data is None else data
 
     def value(self, spec: TensorSpec) -> npt.NDArray[Any]:
-        """The value of a constant; 4-bit integers are widened, sparse weights made dense. Raises Unsupported."""
+        """The value of a constant; narrow integers are widened, sparse weights made dense. Raises Unsupported."""
         from linnet.converters.tflite.sparse import densify
         from linnet.graph import numpy_dtype
 
@@ -345,15 +365,15 @@ class Model:
         count = 1
         for d in spec.shape:
             count *= d
-        if spec.dtype in ("i4", "u4"):
-            pairs = np.stack([raw & 15, raw >> 4], -1).reshape(-1)
-            values: npt.NDArray[Any] = (
-                pairs if spec.dtype == "u4" else ((pairs ^ 8).astype(np.int8) - 8).astype(np.int8)
-            )
-            if values.size not in (count, count + 1):
+        if spec.dtype in NARROW:  # the first element lies in the lowest bits of a byte
+            holder, bits = NARROW[spec.dtype]
+            parts = np.stack([raw >> bits * i & (1 << bits) - 1 for i in range(8 // bits)], -1).reshape(-1)
+            if parts.size // (8 // bits) != -(-count * bits // 8):
                 raise Unsupported(
                     f"constant {spec.name!r} has {raw.size} bytes for {count} elements", "export it again"
                 )
+            half = 1 << bits - 1
+            values: npt.NDArray[Any] = parts if holder == "u8" else (parts ^ half).astype(np.int8) - np.int8(half)
             values = values[:count]
         else:
             dtype = numpy_dtype(spec.dtype)

@@ -22,6 +22,7 @@ from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor,
 if TYPE_CHECKING:
     from linnet import converters, onnx_backend, ops, passes, preprocess
     from linnet.converters.onnx import from_onnx
+    from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
     from linnet.quantize import quantize
@@ -33,6 +34,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
+    "from_torch": "linnet.converters.pytorch",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -48,8 +50,8 @@ _MODULES = ("converters", "onnx_backend", "ops", "passes", "preprocess")
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "check", "converters", "from_onnx", "from_tflite", "isa_names", "load_device", "onnx_backend", "ops", "passes", "pointwise",
-    "preprocess", "quantize",
+    "check", "converters", "from_onnx", "from_tflite", "from_torch", "isa_names", "load_device", "onnx_backend", "ops", "passes",
+    "pointwise", "preprocess", "quantize",
 ]  # fmt: skip
 
 

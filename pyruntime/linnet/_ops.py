@@ -106,7 +106,7 @@ def _append(
     for tensor in made:
         tensor.node = node
     function.nodes.append(node)
-    return made
+    return list(made)  # a rule may put another tensor in its place; the node's own list stays
 
 
 def operands(tensors: Sequence[Tensor | None], keep: list[Any]) -> Any:

@@ -183,7 +183,7 @@ class Expr:
         if isinstance(value, Expr):
             return value
         kind = self.kind
-        if kind not in FLOATS and float(value) != int(value):
+        if kind not in FLOATS and value != int(value):
             kind = "f32"
         return Expr(self.program, self.program.constant(value, kind))
 

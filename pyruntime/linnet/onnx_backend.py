@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import onnx
@@ -34,13 +35,16 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         self.input_names: list[str] = json.loads(graph.metadata.get(INPUTS, "null")) or self.signature.inputs
         self.output_names: list[str] = json.loads(graph.metadata.get(OUTPUTS, "null")) or self.signature.outputs
         self.specs = dict(zip(self.signature.inputs, self.signature.function.inputs, strict=True))
+        self.bf16 = {
+            n for n, t in zip(self.signature.outputs, self.signature.function.outputs, strict=True) if t.dtype == "bf16"
+        }
         self.session = Session(graph, threads=threads)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Outputs in the model's order, for a list of values in the order of the inputs or a {name: value}.
 
-        bf16 values may be ml_dtypes.bfloat16 arrays or their uint16 bit patterns; they come back as bit patterns. Narrow
-        types (int4, float8e4m3fn, ...) are arrays of ml_dtypes. Sequences are lists of arrays; an optional may be None.
+        bf16 and the narrow types (int4, float8e4m3fn, ...) are arrays of ml_dtypes; bf16 may be fed as uint16 bit patterns
+        too. Sequences are lists of arrays; an optional may be None.
         """
         if isinstance(inputs, Mapping):
             feeds = dict(inputs)
@@ -102,24 +106,28 @@ class LinnetRep(BackendRep):  # type: ignore[misc]  # onnx ships it untyped
         """One of the model's outputs from the session's."""
         optional, sequence, kind = self._type(name)
 
-        def values(array: Array) -> Array:
-            return array if kind is None else kind.values(array)
+        def values(array: Array, stored: str) -> Array:
+            if kind is not None:
+                return kind.values(array)
+            return array.view(ml_dtypes.bfloat16) if stored in self.bf16 else array
 
         if optional and not results.get(f"{name}.present", np.array(True)):
             return None
         if not sequence:
-            found = results.get(name, results.get(f"{name}.value"))
-            return None if found is None else values(found)
+            stored = name if name in results else f"{name}.value"
+            return values(results[stored], stored) if stored in results else None
         if f"{name}.shapes" not in results:
             items = [n for n in self.signature.outputs if n.startswith(f"{name}.") and n[len(name) + 1 :].isdigit()]
-            return [values(results[n]) for n in items]
+            return [values(results[n], n) for n in items]
         flat, shapes = results[f"{name}.values"], results[f"{name}.shapes"]
         if shapes.shape[1] == 1 + MAX_RANK:
             dims = [tuple(int(d) for d in row[1 : 1 + row[0]]) for row in shapes]
         else:
             dims = [tuple(int(d) for d in row) for row in shapes]
         ends = np.cumsum([0, *(math.prod(d) for d in dims)])
-        return [values(flat[a:b].reshape(d)) for a, b, d in zip(ends[:-1], ends[1:], dims, strict=True)]
+        return [
+            values(flat[a:b].reshape(d), f"{name}.values") for a, b, d in zip(ends[:-1], ends[1:], dims, strict=True)
+        ]
 
 
 def _stored(value: Any, kind: narrow.Kind | None) -> Array:

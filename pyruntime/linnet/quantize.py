@@ -23,7 +23,20 @@ from linnet.quantization_table import Row, Table
 
 INTEGER_OPS = {"conv", "conv_transpose", "matmul"}
 SMALL = 4096  # elements: what is smaller gains nothing from being stored as integers
-FLOATS_KEPT = {"quantize", "dequantize", "range", "shape", "nonzero", "assign", "if", "while", "call", "recurrent"}
+FLOATS_KEPT = {
+    "quantize",
+    "dequantize",
+    "range",
+    "shape",
+    "nonzero",
+    "assign",
+    "if",
+    "while",
+    "call",
+    "recurrent",
+    "nms",
+    "random",
+}
 _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not the network's own
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
 _LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
@@ -107,7 +120,7 @@ def weight_parameters(
     """
     values = np.asarray(weights, np.float32)
     rest = tuple(i for i in range(values.ndim) if i != axis)
-    peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True) if values.size else np.ones((1,))
+    peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True, initial=0.0)  # 0 without elements
     scale = np.maximum(peak / 127.0, np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
     scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
     stored = np.clip(np.rint(values / scale), -127, 127).astype(np.int8)

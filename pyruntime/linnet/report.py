@@ -206,12 +206,11 @@ def check(
 
 
 def _convert(model: Any, input_shapes: Mapping[str, Sequence[int]] | None) -> Conversion:
-    from linnet.converters import onnx, tflite
+    from linnet.converters import formats, onnx
 
-    is_file = isinstance(model, str | Path)
-    if is_file and tflite.is_tflite(model):
-        return tflite.examine(model, input_shapes or None)
-    return onnx.examine(model, input_shapes or None)
+    importer = formats.importer_of(model) if isinstance(model, str | Path) else onnx
+    conversion: Conversion = importer.examine(model, input_shapes or None)
+    return conversion
 
 
 def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any) -> Graph:

@@ -204,7 +204,7 @@ linnet_status linnet_op_infer(const void *node, size_t size, const linnet_operan
     return status;
 }
 
-/* The caller's buffers against what the shape rule says; dims that depend on data are the caller's bound. */
+/* The caller's buffers against what the shape rule says; dims that depend on data are bounds, and may be larger. */
 static linnet_status check_outputs(single_op *one, const linnet_operand *outputs, void **data, linnet_error *error) {
     for (int i = 0; i < one->n_outputs; i++) {
         ln_tensor *t = &one->outputs[i];
@@ -213,27 +213,30 @@ static linnet_status check_outputs(single_op *one, const linnet_operand *outputs
             ln_set_layout(t, LN_LAYOUT_DENSE);
             continue;
         }
+        ln_tensor most = *t;
+        ln_infer rule = {.op = one->op,
+                         .attributes = one->attributes,
+                         .n_inputs = one->n_inputs,
+                         .n_outputs = one->n_outputs,
+                         .inputs = one->inputs};
+        ln_bound_output(&rule, &most);
         bool same = outputs[i].rank == t->rank && t->rank >= 0 && outputs[i].dtype == t->dtype;
         for (int d = 0; same && d < t->rank; d++) {
             int64_t given = outputs[i].shape[d];
-            if (t->dims[d] < 0 && given >= 0 && (one->op->flags & LN_OP_DATA_DEPENDENT)) t->dims[d] = given;
-            same = t->dims[d] == given && given >= 0;
+            same =
+                given >= 0 && (t->dims[d] == given || (t->dims[d] < 0 && most.dims[d] >= 0 && given >= most.dims[d]));
+            if (same) t->dims[d] = given;
         }
         if (!same || !ln_bytes(t, &bytes)) {
             char text[96], other[96];
             ln_fail(error, LINNET_SHAPE_MISMATCH, "output %d was not made as linnet_op_infer says", i);
             ln_expected(error, "%s %s", linnet_dtype_name(t->dtype),
-                        ln_shape_text(t->dims, t->rank, text, sizeof text));
+                        ln_shape_text(most.dims, t->rank, text, sizeof text));
             ln_got(error, "dtype %d, %s", (int)outputs[i].dtype,
                    outputs[i].rank > LN_MAX_RANK
                        ? "too many dimensions"
                        : ln_shape_text(outputs[i].shape, outputs[i].rank, other, sizeof other));
             return LINNET_SHAPE_MISMATCH;
-        }
-        if (one->op->id == LN_OP_NONZERO && one->inputs[0].rank >= 0 && t->dims[1] < ln_count(&one->inputs[0])) {
-            ln_fail(error, LINNET_SHAPE_MISMATCH, "the output of nonzero needs a column for every element of x");
-            ln_expected(error, "%lld columns", (long long)ln_count(&one->inputs[0]));
-            return ln_got(error, "%lld", (long long)t->dims[1]), LINNET_SHAPE_MISMATCH;
         }
         if (!outputs[i].data && bytes) return ln_fail(error, LINNET_INVALID_ARGUMENT, "output %d has no buffer", i);
         ln_set_layout(t, LN_LAYOUT_DENSE);

@@ -1,6 +1,7 @@
 /* infer.c - what the shape rules of all ops share: broadcasting, list operands, window arithmetic.
  * Dimensions may be -1 (unknown) here, and sizes come from files: nothing may overflow. */
 #include "core/op.h"
+#include "generated/op_table.h"
 
 #include <string.h>
 
@@ -36,6 +37,24 @@ linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *ou
     out->rank = result.rank;
     memcpy(out->dims, result.dims, sizeof result.dims);
     return LINNET_OK;
+}
+
+uint16_t ln_bound_output(const ln_infer *infer, ln_tensor *out) {
+    int64_t most = -1;
+    uint16_t bounded = 0;
+    if (infer->op->id == LN_OP_NONZERO) {
+        most = ln_count(&infer->inputs[0]); /* every element */
+    } else if (infer->op->id == LN_OP_NMS && !((const ln_nms_attributes *)infer->attributes)->padded) {
+        const ln_tensor *scores = &infer->inputs[1];
+        most = ln_count(scores); /* every box of every class, or as many as may be selected */
+        if (most > 0 && infer->n_inputs > 2 && infer->inputs[2].data) {
+            int64_t limit = ln_load_i64(infer->inputs[2].data, infer->inputs[2].dtype, 0), boxes = scores->dims[2];
+            most = most / boxes * (limit < 0 ? 0 : limit < boxes ? limit : boxes);
+        }
+    }
+    for (int d = 0; d < out->rank && most >= 0; d++)
+        if (out->dims[d] < 0) out->dims[d] = most, bounded |= (uint16_t)(1u << d);
+    return bounded;
 }
 
 int ln_int_operand(const ln_tensor *t, int64_t *v) {

@@ -33,7 +33,8 @@ static linnet_status wait_for_values(ln_work *w, ln_work_node *node) {
     return ln_work_append(w, node);
 }
 
-static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out) {
+/* The shape rule. bounded[o] gets a bit for every dim of output o that depends on data; `out` then has its bound. */
+static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out, uint16_t *bounded) {
     ln_tensor *in = ln_pool_array(&w->pool, node->n_inputs, sizeof *in);
     if (in == NULL) return ln_work_no_memory(w);
     for (int i = 0; i < node->n_inputs; ++i)
@@ -56,15 +57,10 @@ static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out) {
         ln_at_node(w->error, node->index, node->name);
         if (w->error != NULL && w->error->tensor[0] == 0 && node->n_inputs > 0 && node->inputs[0] >= 0)
             ln_at_tensor(w->error, ln_value_at(w, node->inputs[0])->name);
+        return status;
     }
+    for (int o = 0; o < node->n_outputs; ++o) bounded[o] = ln_bound_output(&call, &out[o]);
     return status;
-}
-
-/* nonzero: as many columns as x has elements, at most. */
-static void bound_output(const ln_work *w, const ln_work_node *node, ln_tensor *out) {
-    const ln_tensor *x = &ln_value_at(w, node->inputs[0])->tensor;
-    for (int d = 0; d < out->rank; ++d)
-        if (out->dims[d] < 0) out->dims[d] = ln_count(x);
 }
 
 static bool foldable(const ln_work *w, const ln_work_node *node) {
@@ -172,13 +168,12 @@ linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
         return LINNET_CORRUPT;
     }
     ln_tensor *out = ln_pool_array(&w->pool, node->n_outputs, sizeof *out);
-    if (out == NULL) return ln_work_no_memory(w);
-    linnet_status status = infer(w, node, out);
+    uint16_t *bounded = ln_pool_array(&w->pool, node->n_outputs, sizeof *bounded);
+    if (out == NULL || bounded == NULL) return ln_work_no_memory(w);
+    linnet_status status = infer(w, node, out, bounded);
     if (status != LINNET_OK) return status;
-    const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
-        if (dependent && out[o].rank >= 0) bound_output(w, node, &out[o]);
         if (out[o].rank < 0 || ln_count(&out[o]) < 0) return wait_for_values(w, node);
     }
     for (int o = 0; o < node->n_outputs; ++o) {
@@ -194,8 +189,8 @@ linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
         v->tensor = out[o];
         v->tensor.data = NULL;
         ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
-        v->known = !dependent;
-        v->bounded = dependent;
+        v->known = bounded[o] == 0;
+        v->bounded = bounded[o];
     }
     if (op->id == LN_OP_SHAPE) return fold_shape(w, node);
     if (foldable(w, node)) {

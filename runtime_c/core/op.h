@@ -86,6 +86,9 @@ typedef struct ln_map_opcode_row {
 /* Helpers for shape rules (core/infer.c). */
 /* NumPy broadcast of two shapes with unknowns into out (rank and dims only); SHAPE_MISMATCH when they do not fit. */
 linnet_status ln_broadcast(const ln_tensor *a, const ln_tensor *b, ln_tensor *out, linnet_error *error);
+/* Fills the dims of an output that depend on data (-1 from the rule of an op that is so flagged) with the most that
+ * they can be. Returns a bit per such dim; 0 also where the operands leave the bound open. */
+uint16_t ln_bound_output(const ln_infer *infer, ln_tensor *out);
 /* Value of a 1-D (or scalar) i32/i64 operand as list into v (at most LN_MAX_RANK * 2 entries). Returns its length, -1
  * when the operand is absent or its value is not known yet, -2 when it is too long. */
 int ln_int_operand(const ln_tensor *t, int64_t *v);

@@ -133,7 +133,7 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
         /* Made by a later segment: neither its place nor its shape can be promised, whatever the file declares. */
         if (!v->known && !v->bounded && t->rank == 0) t->rank = -1;
         for (int d = 0; d < t->rank; ++d)
-            if (!v->known && (!v->bounded || d > 0 || t->rank == 1)) t->dims[d] = -1;
+            if (!v->known && (!v->bounded || v->bounded >> d & 1)) t->dims[d] = -1;
         const char *name = c->fetches ? c->fetches[i] : s->outputs[i];
         plan->outputs[i].name = ln_pool_text(&plan->pool, name, strlen(name));
         if (plan->outputs[i].name == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "no memory for a plan");

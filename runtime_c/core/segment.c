@@ -91,7 +91,7 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
         memcpy(v->tensor.dims, true_dims(parent, port), sizeof v->tensor.dims);
         ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
         v->known = true;
-        v->bounded = false;
+        v->bounded = 0;
         v->imported = port->operand.region != LN_REGION_VARIABLE;
         if (s == NULL && port->wanted) v->undecided = true;
         if (s == NULL || !port->wanted) continue;

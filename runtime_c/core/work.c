@@ -183,7 +183,7 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
         v->host = data[i];
         v->tensor.data = ln_is_dense(&v->tensor) ? data[i] : NULL;
         v->known = true;
-        v->bounded = false;
+        v->bounded = 0;
     }
     return LINNET_OK;
 }

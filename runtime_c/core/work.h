@@ -33,12 +33,12 @@ typedef struct ln_work_value {
     bool exported;    /* a later segment reads it */
     bool wanted;      /* ... and must know its value to be planned */
     bool fetched;
-    bool committed; /* an assign stores it into its variable at the end of the run */
-    bool bounded;   /* dims are an upper bound: the true ones come out of the run */
-    bool undecided; /* where bounds are looked for: what it would be is not known, whatever is run */
-    uint8_t slot;   /* ln_value_slot: what may take its place when nothing needs it any more */
-    uint8_t device; /* where it is made: 0 is the CPU, then 1 + index in the plan's device list */
-    int32_t buffer; /* after ln_pass_alias: index of its buffer, and where in it (bytes) */
+    bool committed;   /* an assign stores it into its variable at the end of the run */
+    uint16_t bounded; /* bit d: dims[d] is an upper bound; the true one comes out of the run */
+    bool undecided;   /* where bounds are looked for: what it would be is not known, whatever is run */
+    uint8_t slot;     /* ln_value_slot: what may take its place when nothing needs it any more */
+    uint8_t device;   /* where it is made: 0 is the CPU, then 1 + index in the plan's device list */
+    int32_t buffer;   /* after ln_pass_alias: index of its buffer, and where in it (bytes) */
     int64_t offset;
 } ln_work_value;
 

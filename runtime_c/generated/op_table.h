@@ -33,7 +33,9 @@ enum ln_op_id {
     LN_OP_WHILE = 25,
     LN_OP_CALL = 26,
     LN_OP_RECURRENT = 27,
-    LN_OP_LIMIT = 28
+    LN_OP_NMS = 28,
+    LN_OP_RANDOM = 29,
+    LN_OP_LIMIT = 30
 };
 
 typedef struct ln_map_attributes {
@@ -369,6 +371,25 @@ typedef struct ln_recurrent_attributes {
     int64_t linear_before_reset;
 } ln_recurrent_attributes;
 
+typedef struct ln_nms_attributes {
+    int64_t center_point_box;
+    int64_t padded;
+    double soft_sigma;
+} ln_nms_attributes;
+
+enum ln_random_kind {
+    LN_RANDOM_KIND_BITS = 0,
+    LN_RANDOM_KIND_UNIFORM = 1,
+    LN_RANDOM_KIND_NORMAL = 2,
+};
+
+typedef struct ln_random_attributes {
+    int64_t kind;
+    int64_t seed;
+    int64_t stream;
+    ln_ints shape;
+} ln_random_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -466,5 +487,7 @@ linnet_status ln_infer_if(const ln_infer *infer);
 linnet_status ln_infer_while(const ln_infer *infer);
 linnet_status ln_infer_call(const ln_infer *infer);
 linnet_status ln_infer_recurrent(const ln_infer *infer);
+linnet_status ln_infer_nms(const ln_infer *infer);
+linnet_status ln_infer_random(const ln_infer *infer);
 
 #endif

@@ -139,6 +139,13 @@ static void unknown_shape(const ln_infer *infer, int operand, ln_tensor *y) {
     for (int d = 0; d < y->rank; d++) y->dims[d] = -1;
 }
 
+/* Whether a dimension is 0, whatever the others are. */
+static bool is_empty(const ln_tensor *x) {
+    for (int d = 0; d < x->rank; d++)
+        if (x->dims[d] == 0) return true;
+    return false;
+}
+
 /* Product of dims; -1 when one is unknown, -2 on overflow. Zero wins over unknown only when all are known. */
 static int64_t product(const int64_t *dims, int n) {
     uint64_t p = 1;
@@ -200,7 +207,7 @@ static linnet_status infer_reshape(const ln_infer *infer, const ln_copy_attribut
             return bad(infer, LINNET_SHAPE_MISMATCH, "reshape cannot infer the dimension given as -1",
                        "a number of elements that the other dimensions divide");
         y->dims[hole] = want == 0 ? 0 : have / want;
-    } else if (have != want && !(product(x->dims, x->rank) == 0 && product(y->dims, y->rank) == 0)) {
+    } else if (have != want && !(is_empty(x) && is_empty(y))) {
         char text[80];
         bad(infer, LINNET_SHAPE_MISMATCH, "reshape to another number of elements", "as many as the input has");
         return ln_hint(infer->error, "the shape asked for is %s", ln_shape_text(y->dims, y->rank, text, sizeof text)),

@@ -51,7 +51,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
         ln_fail(infer->error, LINNET_BAD_ATTRIBUTE, "reduce over an axis that the tensor does not have");
         return ln_expected(infer->error, "axes in [-%d, %d)", x->rank, x->rank);
     }
-    if (x->rank < 0 || (!known && !a->keep_dims)) {
+    if (x->rank < 0 || (!known && (!a->keep_dims || x->rank == 0))) {
         y->rank = -1;
         return LINNET_OK;
     }
@@ -60,7 +60,7 @@ linnet_status ln_infer_reduce(const ln_infer *infer) {
         bool gone = known && (mask >> d & 1u);
         reduced += gone;
         if (gone && !a->keep_dims) continue;
-        y->dims[rank++] = !known ? (x->dims[d] == 1 ? 1 : -1) : gone ? 1 : x->dims[d];
+        y->dims[rank++] = !known ? -1 : gone ? 1 : x->dims[d]; /* unknown even where it is 1: the node has to wait */
     }
     y->rank = (int8_t)rank;
     if (arg && known && reduced != 1 && x->rank > 1) {
@@ -251,10 +251,11 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         if (a->kind == LN_REDUCE_KIND_ARGMAX || a->kind == LN_REDUCE_KIND_ARGMIN)
             ln_store_wrapped(b->outputs[0], y->dtype, at,
                              reduce_arg(&w, a->kind == LN_REDUCE_KIND_ARGMAX, a->select_last_index != 0));
-        else if (dequantize || logs || ln_dtype_is_float(x->dtype))
+        else if (dequantize || ln_dtype_is_float(x->dtype))
             ln_store_float(b->outputs[0], y->dtype, at, reduce_floats(&w, a->kind, dequantize));
-        else if (a->kind == LN_REDUCE_KIND_L2)
-            ln_store_float(b->outputs[0], y->dtype, at, sqrt((double)reduce_ints(&w, a->kind)));
+        else if (logs || a->kind == LN_REDUCE_KIND_L2) /* integers are cut off, as ONNX does, not rounded */
+            ln_store_float(b->outputs[0], y->dtype, at,
+                           trunc(logs ? reduce_floats(&w, a->kind, false) : sqrt((double)reduce_ints(&w, a->kind))));
         else
             ln_store_wrapped(b->outputs[0], y->dtype, at, reduce_ints(&w, a->kind));
     }

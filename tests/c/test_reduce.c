@@ -89,10 +89,10 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
     ln_pool pool;
     ln_memory_init(&memory, NULL);
     ln_pool_init(&pool, &memory);
-    ln_tensor out[2];
+    ln_tensor out[3];
     memset(out, 0, sizeof out);
-    const void *data[4];
-    guarded got[2];
+    const void *data[5];
+    guarded got[3];
     ln_infer infer = {.op = &ln_ops[op],
                       .attributes = attributes,
                       .n_inputs = n_inputs,
@@ -102,8 +102,8 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
     linnet_status s = ln_ops[op].infer(&infer);
     bool ok = s == LINNET_OK;
     for (int i = 0; i < n_inputs; i++) data[i] = inputs[i].data;
-    if (op == LN_OP_NONZERO) out[0].dims[1] = ln_count(&inputs[0]);
     for (int o = 0; o < n_outputs; o++) {
+        ln_bound_output(&infer, &out[o]);
         ln_set_layout(&out[o], 0);
         got[o] = guarded_new(bytes_of(&out[o]), false);
     }
@@ -122,16 +122,20 @@ static bool answer(const char *name, int op, const void *attributes, int n_input
     const ln_kernel *k = ln_choose_kernel(&call, ln_isa_detect(), false);
     ok = ok && k && (!k->configure || k->configure(&call) == LINNET_OK);
     if (ok) {
-        char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + 64, 64));
-        int64_t output_dims[2 * LN_MAX_RANK] = {0};
-        ln_buffers b = {.inputs = data,
-                        .outputs = (void *[]){got[0].data, n_outputs > 1 ? got[1].data : NULL},
-                        .thread_scratch = scratch,
-                        .output_dims = op == LN_OP_NONZERO ? output_dims : NULL};
+        char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + call.scratch_bytes + 64, 64));
+        int64_t output_dims[3 * LN_MAX_RANK] = {0};
+        bool dependent = ln_ops[op].flags & LN_OP_DATA_DEPENDENT;
+        for (int o = 0; o < n_outputs; o++) memcpy(output_dims + o * LN_MAX_RANK, out[o].dims, sizeof out[o].dims);
+        ln_buffers b = {
+            .inputs = data,
+            .outputs = (void *[]){got[0].data, n_outputs > 1 ? got[1].data : NULL, n_outputs > 2 ? got[2].data : NULL},
+            .scratch = scratch,
+            .thread_scratch = scratch,
+            .output_dims = dependent ? output_dims : NULL};
         s = k->run(&call, &b, 0, 0, call.work[0], 0);
         ok = s == status;
         if (dims_out) memcpy(dims_out, output_dims, 2 * sizeof(int64_t));
-        if (op == LN_OP_NONZERO) out[0].dims[1] = output_dims[1];
+        for (int o = 0; o < n_outputs; o++) memcpy(out[o].dims, output_dims + o * LN_MAX_RANK, sizeof out[o].dims);
         for (int o = 0; o < n_outputs && ok && status == LINNET_OK; o++)
             ok = !expected[o] || memcmp(got[o].data, expected[o], bytes_of(&out[o])) == 0;
         free(scratch);
@@ -214,6 +218,24 @@ static void test_answers(void) {
     answer("nonzero", LN_OP_NONZERO, NULL, 1, &sparse, 1, (const void *[]){I64(0, 1, 1, 1, 0, 2)}, LINNET_OK, dims);
     comparisons++;
     failures += !(dims[0] == 2 && dims[1] == 3);
+    /* Three boxes: the second overlaps the first by 1/3, the third lies apart. */
+    ln_tensor boxes = with(TENSOR(LINNET_F32, 0, 1, 3, 4), F32(0, 0, 2, 2, 0, 1, 2, 3, 5, 5, 6, 6));
+    ln_tensor scores = with(TENSOR(LINNET_F32, 0, 1, 1, 3), F32(0.5f, 0.75f, 0.25f));
+    ln_tensor most = with(TENSOR(LINNET_I64, 0, 1), I64(3)), low = with(TENSOR(LINNET_F32, 0, 1), F32(0.3f));
+    ln_tensor high = with(TENSOR(LINNET_F32, 0, 1), F32(0.4f));
+    answer("nms", LN_OP_NMS, &(ln_nms_attributes){0}, 4, (ln_tensor[]){boxes, scores, most, low}, 3,
+           (const void *[]){I64(0, 0, 1, 0, 0, 2), F32(0.75f, 0.25f), I64(2)}, LINNET_OK, dims);
+    comparisons++;
+    failures += !(dims[0] == 2 && dims[1] == 3);
+    answer("nms, a score too low", LN_OP_NMS, &(ln_nms_attributes){0}, 5,
+           (ln_tensor[]){boxes, scores, most, high, high}, 3,
+           (const void *[]){I64(0, 0, 1, 0, 0, 0), F32(0.75f, 0.5f), I64(2)}, LINNET_OK, dims);
+    answer("nms, padded", LN_OP_NMS, &(ln_nms_attributes){.padded = 1}, 4, (ln_tensor[]){boxes, scores, most, low}, 3,
+           (const void *[]){I64(0, 0, 1, 0, 0, 2, 0, 0, 0), F32(0.75f, 0.25f, 0), I64(2)}, LINNET_OK, NULL);
+    /* The first block of the paper's known answers (Random123, kat_vectors): counter 0, key 0. */
+    answer("random bits", LN_OP_RANDOM, &(ln_random_attributes){.shape = {I64(5), 1}}, 0, NULL, 1,
+           (const void *[]){(const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8, 0xf8e4cca4}}, LINNET_OK,
+           NULL);
     ln_reduce_attributes arg = {.kind = LN_REDUCE_KIND_ARGMAX, .axes = {I64(0), 1}};
     answer("argmax", LN_OP_REDUCE, &arg, 1, &v, 1, (const void *[]){I64(4)}, LINNET_OK, NULL);
     ln_tensor tie = with(TENSOR(LINNET_F32, 0, 4), F32(1, 2, 2, 0));

@@ -27,7 +27,7 @@ def if_(op: Operation) -> Sequence[Value]:
     if condition is not None:
         return op.importer.branch(branches[0 if bool(condition.reshape(-1)[0]) else 1], op.scope)
     found = len(op.importer.problems)
-    bodies = [op.importer.body(branch, op.scope) for branch in branches]
+    bodies = [_branch_body(op, branch) for branch in branches]
     if len(op.importer.problems) > found:
         return [op.importer.placeholder(name) for name in op.node.output]
     given = [op.importer.results(body, branch) for body, branch in zip(bodies, branches, strict=True)]
@@ -46,6 +46,22 @@ def if_(op: Operation) -> Sequence[Value]:
     merged_kinds(op, results, *sources)
     tensors = iter(results)
     return [rebuilt(value, tensors) for value in given[0]]
+
+
+def _branch_body(op: Operation, branch: onnx.GraphProto) -> Body:
+    """A branch as a function. One that cannot be for the shapes at hand (a network for another rate of sampling, say) is made
+    for any shapes: only a run that takes it can tell that they do not fit."""
+    importer = op.importer
+    found, functions = list(importer.problems), len(importer.graph.functions)
+    body = importer.body(branch, op.scope)
+    if len(importer.problems) == len(found):
+        return body
+    reported, importer.problems[:] = list(importer.problems), found
+    del importer.graph.functions[functions:]
+    body = importer.body(branch, op.scope, any_shape=True)
+    if len(importer.problems) > len(found):
+        importer.problems[:] = reported
+    return body
 
 
 def _leaves(values: Sequence[Value]) -> list[Tensor]:

@@ -3,10 +3,17 @@ ONNX has channels at axis 1; weights are [out, in/group, k...] (transposed: [in,
 
 from __future__ import annotations
 
+import functools
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import Expr, Values, pointwise
 from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.movement import as_i64
 from linnet.graph import Tensor
 
 AUTO_PAD = {"NOTSET": "explicit", "SAME_UPPER": "same_upper", "SAME_LOWER": "same_lower", "VALID": "valid"}
@@ -64,3 +71,126 @@ def conv_transpose(op: Operation) -> Tensor:
         if value:
             attributes[name] = list(value)
     return op.emit("conv_transpose", [x, w, *([op.input(2)] if op.optional(2) is not None else [])], **attributes)
+
+
+def _numbers(op: Operation, end: Tensor) -> Tensor:
+    """0, 1, ... end - 1."""
+    return op.emit("range", [op.constant(np.int64(0)), end, op.constant(np.int64(1))])
+
+
+@rule("Col2Im")
+def col2im(op: Operation) -> Tensor:
+    """Adds every element of every block [n, channels * block, places] where it belongs in the image. What falls outside goes
+    to a place behind the image, which is cut off."""
+    x, image_shape, block_shape = op.input(0), as_i64(op, op.input(1)), as_i64(op, op.input(2))
+    dims = image_shape.shape[0] if image_shape.shape else None
+    if not isinstance(dims, int):
+        raise op.unknown("the number of the image's dimensions is not known")
+    strides = list(op.attribute("strides") or [1] * dims)
+    dilations = list(op.attribute("dilations") or [1] * dims)
+    pads = list(op.attribute("pads") or [0] * (2 * dims))
+    sizes = [op.reshape(op.slice(t, 0, i, i + 1), []) for t in (image_shape, block_shape) for i in range(dims)]
+
+    def places(image: Sequence[Expr], block: Sequence[Expr]) -> list[Expr]:
+        """How many places a block has along each axis."""
+        return [
+            (image[i] + (pads[i] + pads[dims + i] - 1) - (block[i] - 1) * dilations[i]).binary("div", strides[i]) + 1
+            for i in range(dims)
+        ]
+
+    def product(values: Sequence[Expr]) -> Expr:
+        return functools.reduce(lambda a, b: a * b, values)
+
+    count = op.map(sizes, lambda p, *s: product(s[dims:]) * product(places(s[:dims], s[dims:])))
+    area = op.reduce(image_shape, "prod", [0], keep_dims=True)
+
+    def target(p: Values, number: Expr, *s: Expr) -> Expr:
+        image, block = s[:dims], s[dims:]
+        rest = number
+        at: list[Expr] = []
+        inside: list[Expr] = []
+        for extent in (*reversed(places(image, block)), *reversed(block)):  # places run fastest
+            whole = rest.binary("div", extent)
+            at.append(rest - whole * extent)
+            rest = whole
+        flat = None
+        for i in range(dims):
+            place, tap = at[dims - 1 - i], at[2 * dims - 1 - i]
+            y = place * strides[i] + tap * dilations[i] - pads[i]
+            inside.append((y >= 0) & (y < image[i]))
+            flat = y if flat is None else flat * image[i] + y
+        assert flat is not None
+        return functools.reduce(lambda a, b: a & b, inside).select(flat, product(image))
+
+    targets = op.unsqueeze(op.map([_numbers(op, count), *sizes], target), [1])
+    ones = op.constant(np.array([-1], np.int64))
+    batch = op.shape_of(x, 0, 1)
+    blocks = op.transpose(op.reshape(x, op.concat([batch, ones, op.reshape(count, [1])], 0)), [2, 0, 1])
+    room = op.map([area], lambda p, n: n + 1)
+    zeros = op.expand(op.constant(np.zeros(()), x.dtype), op.concat([room, op.shape_of(blocks, 1, 3)], 0))
+    summed = op.emit("scatter", [zeros, targets, blocks], kind="nd", reduction="add")
+    image = op.transpose(op.slice(summed, 0, 0, -1), [1, 2, 0])
+    return op.reshape(image, op.concat([op.shape_of(image, 0, 2), image_shape], 0), allow_zero=True)
+
+
+@rule("DeformConv", since=19)
+def deform_conv(op: Operation) -> Tensor:
+    """Gathers each tap bilinearly from where its offset leads (zeros outside), then one matrix product (Zhu et al., 2019)."""
+    x, w, offset, bias, mask = op.input(0), op.input(1), op.input(2), op.optional(3), op.optional(4)
+    shape, kernel = x.shape, w.static_shape
+    if kernel is None or shape is None or not all(isinstance(d, int) for d in shape[1:]):
+        raise op.unknown("the shapes of the input and the weight are not known")
+    if len(kernel) != 4:
+        raise op.unsupported(f"{len(kernel) - 2} spatial dimensions", "DeformConv is supported over 2")
+    channels, height, width = (int(d) for d in shape[1:] if isinstance(d, int))
+    out = (offset.shape or ())[2:]
+    if len(out) != 2 or not all(isinstance(d, int) for d in out):
+        raise op.unknown("the shape of the offsets is not known")
+    rows, columns = (int(d) for d in out if isinstance(d, int))
+    group, offset_group = int(op.attribute("group")), int(op.attribute("offset_group"))
+    strides, dilations = op.attribute("strides") or [1, 1], op.attribute("dilations") or [1, 1]
+    pads = op.attribute("pads") or [0] * 4
+    op.ignore("kernel_shape")
+    taps, places = kernel[2] * kernel[3], rows * columns
+    if channels % offset_group or channels % group or kernel[1] * group != channels:
+        raise op.unsupported("groups that do not divide the channels", "export the model again")
+    image = op.transpose(op.reshape(x, [-1, channels // offset_group, height * width]), [0, 2, 1])
+    ky, kx, oy, ox = np.meshgrid(*(np.arange(n) for n in (kernel[2], kernel[3], rows, columns)), indexing="ij")
+    base = [
+        op.constant((k * dilations[i] + o * strides[i] - pads[i]).reshape(1, -1), "f32")
+        for i, (k, o) in enumerate(((ky, oy), (kx, ox)))
+    ]
+    moved = op.reshape(op.cast(offset, "f32"), [-1, taps, 2, places])
+    shifts = [op.reshape(op.slice(moved, 2, i, i + 1), [-1, taps * places]) for i in range(2)]
+    operands = [*base, *shifts]
+    if mask is not None:
+        operands.append(op.reshape(op.cast(mask, "f32"), [-1, taps * places]))
+    total: Tensor | None = None
+    for corner in itertools.product((0, 1), repeat=2):
+
+        def place(p: Values, *given: Expr) -> tuple[Expr, Expr]:
+            """(pixel, weight) of this corner."""
+            pixel, weight = p.constant(0, "i64"), given[4] if mask is not None else p.constant(1, "f32")
+            for i, extent in enumerate((height, width)):
+                at = given[i] + given[2 + i]
+                whole = at.floor() + corner[i]  # noqa: B023
+                part = at - at.floor()
+                inside = (whole >= 0) & (whole <= extent - 1)
+                weight = inside.select(weight * (part if corner[i] else 1 - part), 0.0)  # noqa: B023
+                pixel = pixel * extent + whole.max(0.0).min(extent - 1.0).cast("i64")
+            return pixel, weight
+
+        pixels, weights = pointwise(op, operands, place, ["i64", "f32"])
+        values = op.emit("gather", [image, op.unsqueeze(pixels, [2])], kind="nd", batch_dims=1)
+        given = [values, op.unsqueeze(weights, [2]), *([total] if total is not None else [])]
+        total = op.map(given, lambda p, v, w, *sum_: v * w + sum_[0] if sum_ else v * w, x.dtype)
+    assert total is not None
+    patches = op.transpose(
+        op.reshape(total, [-1, offset_group, taps, places, channels // offset_group]), [0, 1, 4, 2, 3]
+    )
+    patches = op.reshape(patches, [-1, group, channels // group * taps, places])
+    weight = op.reshape(w, [group, kernel[0] // group, kernel[1] * taps])
+    y = op.reshape(op.emit("matmul", [weight, patches]), [-1, kernel[0], rows, columns])
+    if bias is not None:
+        y = op.map([y, op.reshape(bias, [1, -1, 1, 1])], lambda p, y, b: y + b)
+    return y

@@ -80,11 +80,3 @@ def one_hot(op: Operation) -> Tensor:
         return index.binary("eq", step).select(yes, no)
 
     return op.map([op.unsqueeze(indices, [axis]), steps, depth, on, off], body, values.dtype)
-
-
-@rule("Bernoulli", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Multinomial")
-def random(op: Operation) -> Tensor:
-    raise op.unsupported(
-        f"{op.node.op_type} draws random numbers, which linnet does not yet",
-        "make the random tensor an input",
-    )

@@ -99,32 +99,26 @@ def reverse_sequence(op: Operation) -> Tensor:
 def max_unpool(op: Operation) -> Tensor:
     """Writes every value at the flat index it was pooled from, into zeros of the output's shape."""
     x, indices = op.input(0), op.input(1)
-    shape = x.static_shape
     kernel = op.attribute("kernel_shape")
-    strides = op.attribute("strides") or [1] * len(kernel)
-    pads = op.attribute("pads") or [0] * (2 * len(kernel))
-    if op.optional(2) is not None:
-        target = [int(v) for v in op.require_value(2, "the output shape").reshape(-1)]
-    elif shape is not None:
-        n = len(kernel)
-        target = [
-            *shape[:2],
-            *((shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[n + i] for i in range(n)),
-        ]
-    else:
-        raise op.unknown("the output's shape is not known")
-    if shape is None:
-        raise op.unknown("the input's shape is not known")
-    small = list(shape[:2])
+    n = len(kernel)
+    strides = [1, 1, *(op.attribute("strides") or [1] * n)]
+    pads = op.attribute("pads") or [0] * (2 * n)
+    edges = [1, 1, *(kernel[i] - pads[i] - pads[n + i] for i in range(n))]
+    sizes, steps, ends = op.shape_of(x), op.constant(np.array(strides)), op.constant(np.array(edges))
     # indices count in the tensor that was pooled, which is the one without an output_shape
-    inner = [(shape[2 + i] - 1) * strides[i] + kernel[i] - pads[i] - pads[len(kernel) + i] for i in range(len(kernel))]
-    zeros = op.expand(op.constant(np.zeros(()), x.dtype), [int(np.prod(small + inner))])
+    inner = op.map([sizes, steps, ends], lambda p, size, step, edge: (size - 1) * step + edge)
+    zeros = op.expand(op.constant(np.zeros(()), x.dtype), op.reduce(inner, "prod", [0]))
     flat = op.emit("scatter", [zeros, op.reshape(indices, [-1]), op.reshape(x, [-1])], kind="elements", axis=0)
-    result = op.reshape(flat, small + inner)
-    if target == small + inner:
+    result = op.reshape(flat, inner)
+    if op.optional(2) is None:
         return result
-    ends = [t - s for t, s in zip(target, small + inner, strict=True)]
-    return op.emit("copy", [result], kind="pad", pads=[0] * len(ends) + ends)
+    more = op.map([op.input(2), inner], lambda p, wanted, have: wanted - have)
+    amounts = op.concat([op.constant(np.zeros(n + 2, np.int64)), more], 0)
+    if amounts.data is None:
+        return op.emit("copy", [result, amounts, op.constant(np.zeros(()), x.dtype)], kind="pad")
+    if not amounts.data.any():
+        return result
+    return op.emit("copy", [result], kind="pad", pads=[int(v) for v in amounts.data])
 
 
 @rule("TensorScatter")

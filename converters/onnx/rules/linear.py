@@ -127,3 +127,42 @@ def qlinear_matmul(op: Operation) -> Tensor:
     if a_scale.rank == 1 and a_scale.static_shape != (1,):
         a_scale = op.unsqueeze(a_scale, [-1])
     return requantized(op, y, a_scale, b_scale, y_scale, y_zero)
+
+
+MOST_ROWS = 64  # of a matrix whose determinant is unrolled
+
+
+@rule("Det")
+def det(op: Operation) -> Tensor:
+    """Gaussian elimination with partial pivoting, unrolled: the product of the pivots, negative after an odd number of swaps."""
+    x = op.input(0)
+    rank = rank_of(x, "input 0")
+    n = x.shape[-1] if x.shape else None
+    if not isinstance(n, int):
+        raise op.unknown("the size of the matrices is not known")
+    if n > MOST_ROWS:
+        raise op.unsupported(f"matrices of {n} rows", f"Det is supported up to {MOST_ROWS}")
+    batch = op.shape_of(x, 0, rank - 2)
+    a = op.reshape(x, [-1, n, n]) if n else x
+    result = op.expand(op.constant(np.ones(()), x.dtype), op.shape_of(a, 0, 1) if n else batch)
+    for k in range(n):
+        size = op.map([op.slice(a, 2, 0, 1)], lambda p, v: abs(v))
+        pivot = op.reduce(size, "argmax", [1])  # [b, 1, 1]
+        rows = op.map(
+            [op.constant(np.arange(n - k).reshape(1, -1, 1)), pivot],
+            lambda p, row, chosen: row.eq(0).select(chosen, row.eq(chosen).select(0, row)),
+            "i64",
+        )
+        a = op.emit("gather", [a, rows], kind="nd", batch_dims=1)  # the chosen row and the first one swapped
+        first = op.slice(a, 1, 0, 1)
+        top = op.reshape(op.slice(first, 2, 0, 1), [-1])
+        swapped = op.reshape(pivot, [-1])
+        result = op.map([result, top, swapped], lambda p, r, t, s: r * s.eq(0).select(t, -t))
+        if k + 1 < n:
+            rest = op.slice(op.slice(a, 1, 1, n - k), 2, 1, n - k)
+            left, above = op.slice(op.slice(a, 1, 1, n - k), 2, 0, 1), op.slice(first, 2, 1, n - k)
+            a = op.map(
+                [rest, left, above, op.slice(first, 2, 0, 1)],
+                lambda p, v, below, up, t: t.eq(0).select(v, v - below / t * up),
+            )
+    return op.reshape(result, batch) if rank > 2 else op.reshape(result, [])

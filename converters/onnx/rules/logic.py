@@ -175,16 +175,6 @@ def identity(op: Operation) -> Value:
 def dropout(op: Operation) -> list[Tensor]:
     op.ignore("ratio", "is_test", "seed")
     x = op.input(0)
-    if len(op.inputs) > 2 and op.optional(2) is not None:
-        training = op.value(2)
-        ratio = op.value(1)
-        if training is None or (
-            bool(training.reshape(-1)[0])
-            and (op.optional(1) is None or ratio is None or float(ratio.reshape(-1)[0]) != 0)
-        ):
-            raise op.unsupported(
-                "training mode draws random numbers", "export the model for inference (training_mode = False)"
-            )
     if not op.wants(1):
         return [x]
     dtype = "bool" if op.opset >= 10 else x.dtype

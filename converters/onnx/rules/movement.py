@@ -31,23 +31,20 @@ def reshape(op: Operation) -> Tensor:
 
 @rule("Flatten")
 def flatten(op: Operation) -> Tensor:
-    x = op.input(0)
-    rank = rank_of(x, "input 0")
-    axis = op.attribute("axis")
-    axis += rank if axis < 0 else 0
-    if axis == 0:
-        return (
-            op.reshape(x, [1, -1]) if x.static_shape is None or 0 not in x.static_shape else op.reshape(x, [1, 0], True)
-        )
+    return flattened(op, op.input(0), op.attribute("axis"))
+
+
+def flattened(op: Operation, x: Tensor, axis: int) -> Tensor:
+    """x as a matrix: the dimensions before `axis` are its rows."""
+    axis += x.rank if axis < 0 and x.rank is not None else 0
     if x.static_shape is not None:
         return op.reshape(x, [int(np.prod(x.static_shape[:axis])), int(np.prod(x.static_shape[axis:]))], True)
-    if axis == 1:
-        tail = x.shape[1:] if x.shape else ()
-        if all(isinstance(d, int) for d in tail):
-            return op.reshape(x, [-1, int(np.prod([d for d in tail if isinstance(d, int)]))])
-        return op.reshape(x, [0, -1])
-    head = op.reduce(op.shape_of(x, 0, axis), "prod", [0])
-    return op.reshape(x, op.concat([head, op.constant(np.array([-1], np.int64))], 0))
+    tail = x.shape[axis:] if x.shape else (None,)
+    if axis == 1 and 0 not in tail and all(isinstance(d, int) for d in tail):
+        return op.reshape(x, [-1, int(np.prod([d for d in tail if isinstance(d, int)]))])
+    head = op.reduce(op.shape_of(x, 0, axis), "prod", [0]) if axis else op.constant(np.ones(1, np.int64))
+    rest = op.reduce(op.shape_of(x, axis), "prod", [0])
+    return op.reshape(x, op.concat([head, rest], 0), True)
 
 
 @rule("Transpose")
@@ -113,19 +110,12 @@ def slice_(op: Operation) -> Tensor:
             axes=axes or list(range(len(starts))), steps=steps or [1] * len(starts),
         )  # fmt: skip
     operands = [x, *(as_i64(op, op.input(i)) for i in (1, 2))]
-    shape = op.input(1).shape
-    length = shape[0] if shape else None
-    if length is None and (op.optional(3) is None or op.optional(4) is None):
-        length = rank_of(x, "input 0")
-    for index in (3, 4):
-        tensor = op.optional(index)
-        if tensor is not None:
-            operands.append(as_i64(op, tensor))
-        else:
-            assert isinstance(length, int)
-            fill = np.arange(length) if index == 3 else np.ones(length)
-            operands.append(op.constant(fill.astype(np.int64)))
-    return op.emit("copy", operands, kind="slice")
+    count = op.shape_of(op.input(1))  # of axes; a constant where it is known
+    zero, one = (op.constant(np.array(v, np.int64)) for v in (0, 1))
+    given = [as_i64(op, t) if t is not None else None for t in (op.optional(3), op.optional(4))]
+    axes_of = given[0] or op.emit("range", [zero, op.reshape(count, []), one])
+    steps_of = given[1] or op.expand(op.reshape(one, [1]), count)
+    return op.emit("copy", [*operands, axes_of, steps_of], kind="slice")
 
 
 MODES = ("constant", "reflect", "edge", "wrap")
@@ -154,6 +144,7 @@ def pad_by_attributes(op: Operation) -> Tensor:
 def pad(op: Operation) -> Tensor:
     x, pads, value, axes = op.input(0), op.ints(1), op.optional(2), op.optional(3)
     mode = _mode(op)
+    value = value if mode == "constant" else None  # the others never read it
     known = value is None or value.data is not None
     if pads is not None and known and (axes is None or axes.data is not None):
         number = (
@@ -161,9 +152,9 @@ def pad(op: Operation) -> Tensor:
         )
         if value is None or (value.dtype != "bf16" and (value.dtype not in ("i64", "u64") or abs(number) < 2**53)):
             return op.emit("copy", [x], kind="pad", pads=pads, pad_mode=mode, value=number, axes=op.ints(3) or [])
-    if value is None:
+    if value is None and mode == "constant":
         value = op.constant(np.zeros(()), x.dtype)
-    elif value.rank != 0:
+    elif value is not None and value.rank != 0:
         value = op.reshape(value, [])
     operands = [x, as_i64(op, op.input(1)), value]
     if axes is not None:

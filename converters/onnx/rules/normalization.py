@@ -73,7 +73,9 @@ def layer_normalization(op: Operation) -> list[Tensor | None]:
     rank = rank_of(x, "input 0")
     axis = op.attribute("axis")
     axis += rank if axis < 0 else 0
-    op.ignore("stash_type")
+    stash = (
+        "bf16" if op.attribute("stash_type") == 16 else "f32"
+    )  # of mean and deviation; linnet computes in f32 or f64
     count = max((i + 1 for i in range(3) if op.wants(i)), default=1)
     inside = _fits(op, x, scale, axis) and _fits(op, x, bias, axis) and scale is not None
     operands = [x, scale, bias] if inside and bias is not None else [x, scale] if inside else [x]
@@ -84,7 +86,7 @@ def layer_normalization(op: Operation) -> list[Tensor | None]:
             outputs[0] = op.map([outputs[0], *extra], lambda p, v, s, b: v * s + b)
         elif scale is not None:
             outputs[0] = op.map([outputs[0], *extra], lambda p, v, s: v * s)
-    return list(outputs)
+    return [outputs[0], *(op.cast(t, stash) for t in outputs[1:])]
 
 
 @rule("RMSNormalization")

@@ -16,9 +16,9 @@ from linnet.graph import Quantization, Tensor
 RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
 
 
-def _scalar_or_axis(op: Operation, tensor: Tensor) -> Tensor:
-    """A one-element scale or zero point as a scalar, which means: per tensor."""
-    return op.reshape(tensor, []) if tensor.static_shape == (1,) else tensor
+def _scalar(op: Operation, tensor: Tensor) -> Tensor:
+    """A one-element scale or zero point as a scalar, which means: per tensor. Its own length may not be known yet."""
+    return tensor if tensor.rank == 0 else op.reshape(tensor, [])
 
 
 @rule("QuantizeLinear")
@@ -41,9 +41,9 @@ def quantize_linear(op: Operation) -> Tensor:
             y = op.map([y, shift], lambda p, v, z: v + z)
         return op.of_kind(narrow.encoded(op, y, kind, saturate), kind)
     attributes = {"dtype": dtype} if per_tensor else {"dtype": dtype, "axis": axis, "block": block}
-    operands = [x, _scalar_or_axis(op, scale) if per_tensor else scale]
+    operands = [x, _scalar(op, scale) if per_tensor else scale]
     if zero is not None:
-        operands.append(_scalar_or_axis(op, zero) if per_tensor else zero)
+        operands.append(_scalar(op, zero) if per_tensor else zero)
     y = op.emit("quantize", operands, **attributes)
     if kind is not None:  # what saturates at 8 bits saturates at fewer just as well afterwards
         low, high = kind.limits
@@ -88,11 +88,15 @@ def dequantize_linear(op: Operation) -> Tensor:
             y = op.map([y, shift], lambda p, v, z: v - z)
         return op.cast(op.map([y, _spread(op, scale, x, axis, block)], lambda p, v, s: v * s), dtype)
     attributes = {"dtype": "f32"} if per_tensor else {"dtype": "f32", "axis": axis, "block": block}
-    operands = [x, _scalar_or_axis(op, scale) if per_tensor else scale]
+    operands = [x, _scalar(op, scale) if per_tensor else scale]
     if zero is not None:
-        operands.append(_scalar_or_axis(op, zero) if per_tensor else zero)
+        operands.append(_scalar(op, zero) if per_tensor else zero)
     # constants stay integers until the rewrites have seen what they are for
     return op.cast(emit("dequantize", list(operands), attributes, 1, "", op.function, fold=False)[0], dtype)
+
+
+def _or_one(scale: Expr) -> Expr:
+    return scale.eq(0).select(1, scale)
 
 
 @rule("DynamicQuantizeLinear")
@@ -100,7 +104,8 @@ def dynamic_quantize_linear(op: Operation) -> list[Tensor]:
     """u8 over the tensor's own range, widened to contain 0."""
     x = op.input(0)
     low, high = op.reduce(x, "min", [], keep_dims=False), op.reduce(x, "max", [], keep_dims=False)
-    scale = op.map([low, high], lambda p, a, b: (b.max(0) - a.min(0)) / 255)
+    # a tensor of zeros has the scale 1, as in ONNX Runtime: 0 / 0 would be no zero point
+    scale = op.map([low, high], lambda p, a, b: _or_one((b.max(0) - a.min(0)) / 255))
     zero = op.map([low, scale], lambda p, a, s: (0 - a.min(0) / s).max(0).min(255).unary("round"), "u8")
     return [op.emit("quantize", [x, scale, zero], dtype="u8"), scale, zero]
 
@@ -133,20 +138,22 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
     from linnet.converters.onnx.rules.convolution import conv_attributes
 
     attributes = conv_attributes(op, x, w)
-    if w_zero is not None and w_zero.data is None:
-        # zero points that vary on both sides: the differences fit f64, whose sums of products are exact
+    same = attributes.get("auto_pad", "explicit") not in ("explicit", "valid")
+    if (w_zero is not None and w_zero.data is None) or (x_zero is not None and x_zero.data is None and same):
+        # what algebra cannot take out: the differences fit f64, whose sums of products are exact
         if x_zero is not None:
             x = op.map([x, op.reshape(x_zero, [])], lambda p, v, z: (v - z).cast("f64"), "f64")
         else:
             x = op.map([x], lambda p, v: v.cast("f64"), "f64")
-        shaped = op.reshape(w_zero, [-1] + [1] * (rank_of(w, "input 1") - 1))
+        shaped = op.constant(np.zeros((), w.data.dtype if w.data is not None else np.int8), w.dtype)
+        if w_zero is not None:
+            shaped = op.reshape(w_zero, [-1] + [1] * (rank_of(w, "input 1") - 1))
         w = op.map([w, shaped], lambda p, v, z: (v - z).cast("f64"), "f64")
         return op.map([op.emit("conv", [x, w], **attributes)], lambda p, v: v, "i32")
     if x_zero is not None and x_zero.data is None:
         # x - x_zero fits no 8-bit type: convolve x padded with its zero point, and take x_zero * sum(w) off again
         rank = rank_of(x, "input 0")
-        if attributes.pop("auto_pad", "explicit") not in ("explicit", "valid"):
-            raise op.unsupported("auto_pad with a zero point that is not a constant", "give explicit pads")
+        attributes.pop("auto_pad", None)
         pads = attributes.pop("pads", None) or [0] * (2 * (rank - 2))
         if any(pads):
             half = len(pads) // 2
@@ -155,8 +162,8 @@ def _integer_conv(op: Operation, x: Tensor, w: Tensor, x_zero: Tensor | None, w_
         y = op.emit("conv", [stored(op, x, None), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
         sums = op.reduce(op.map([w], lambda p, v: v, "i32"), "sum", list(range(1, rank)), keep_dims=False)
         if w_zero is not None:
-            taps = int(np.prod(w.static_shape[1:])) if w.static_shape else 0
-            sums = op.map([sums, op.reshape(w_zero, [-1])], lambda p, s, z: s - z * taps)
+            taps = op.cast(op.reduce(op.shape_of(w, 1), "prod", [0]), "i32")
+            sums = op.map([sums, op.reshape(w_zero, [-1]), taps], lambda p, s, z, t: s - z.cast("i32") * t)
         per_channel = op.reshape(sums, [-1] + [1] * (rank - 2))
         return op.map([y, op.reshape(x_zero, []), per_channel], lambda p, v, z, s: v - z * s)
     return op.emit("conv", [stored(op, x, x_zero), stored(op, w, w_zero, 0)], output_dtype="i32", **attributes)
@@ -186,4 +193,4 @@ def qlinear_conv(op: Operation) -> Tensor:
     tail = [1] * (rank - 2)
     if bias is not None:
         y = op.map([y, op.reshape(bias, [-1, *tail])], lambda p, v, b: v + b)
-    return requantized(op, y, _scalar_or_axis(op, x_scale), op.reshape(w_scale, [-1, *tail]), y_scale, y_zero)
+    return requantized(op, y, _scalar(op, x_scale), op.reshape(w_scale, [-1, *tail]), y_scale, y_zero)

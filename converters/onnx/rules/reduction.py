@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.movement import flattened
 from linnet.graph import Tensor
 
 KINDS = {
@@ -78,22 +77,7 @@ def _flattened(op: Operation, lower: Callable[[Tensor], Tensor]) -> Tensor:
     axis += rank if axis < 0 else 0
     if axis == rank - 1:
         return lower(x)
-    shape = op.shape_of(x)
-    flat = op.reshape(x, [1, -1] if axis == 0 else [-1, _product(x, axis)]) if _product(x, axis) else _flat(op, x, axis)
-    return op.reshape(lower(flat), shape)
-
-
-def _product(x: Tensor, axis: int) -> int:
-    """Elements from `axis` on, or 0 when they are not known."""
-    total = 1
-    for d in (x.shape or ())[axis:]:
-        total *= d if isinstance(d, int) else 0
-    return total
-
-
-def _flat(op: Operation, x: Tensor, axis: int) -> Tensor:
-    tail = op.reduce(op.shape_of(x, axis), "prod", [0])
-    return op.reshape(x, op.concat([op.constant(np.array([-1], np.int64)), tail], 0))
+    return op.reshape(lower(flattened(op, x, axis)), op.shape_of(x), True)
 
 
 @rule("Softmax", "LogSoftmax")

@@ -59,7 +59,14 @@ def upsample(op: Operation) -> Tensor:
 
 @rule("Resize", since=10)
 def resize_10(op: Operation) -> Tensor:
-    return _resize(op, op.input(1), None, None, {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"})
+    """Nearest takes the pixel on the left where an axis grows, and the one on the right where it shrinks."""
+    attributes: dict[str, Any] = {"mode": _mode(op), "coordinates": "asymmetric", "nearest": "floor"}
+    scales = op.value(1)
+    if attributes["mode"] != "nearest" or scales is None or not (scales < 1).any():
+        return _resize(op, op.input(1), None, None, attributes)
+    down, up = ([float(v) for v in part] for part in (scales.clip(max=1), scales.clip(min=1)))
+    y = op.emit("resize", [op.input(0)], **{**attributes, "nearest": "ceil"}, scales=down)
+    return op.emit("resize", [y], **attributes, scales=up) if max(up) > 1 else y
 
 
 @rule("Resize", since=11)

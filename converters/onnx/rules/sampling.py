@@ -4,33 +4,37 @@ Coordinates run along the last axis of the grid, innermost dimension first (x, y
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.graph import Tensor
 
+Size = Expr | int  # of an axis: a number where it is known
+
 CUBIC = -0.75  # coefficient of the cubic convolution kernel (Keys 1981), as ONNX fixes it for GridSample
 
 
-def _position(value: Expr, size: int, align: bool) -> Expr:
+def _position(value: Expr, size: Size, align: bool) -> Expr:
     """A coordinate in [-1, 1] as a place on the axis, in pixels."""
     if align:
         return (value + 1) * ((size - 1) / 2)
     return ((value + 1) * size - 1) * 0.5
 
 
-def _reflected(place: Expr, size: int, align: bool) -> Expr:
+def _reflected(place: Expr, size: Size, align: bool) -> Expr:
     """Mirrors a place at the borders, as often as it takes."""
     low, high = (0.0, size - 1.0) if align else (-0.5, size - 0.5)
     span = high - low
-    if span == 0:
+    if isinstance(span, float) and span == 0:
         return place * 0
     distance = abs(place - low)
     turns = (distance / span).floor()
     rest = distance - turns * span
     odd = turns - (turns * 0.5).floor() * 2
-    return odd.ne(0).select((span - rest) + low, rest + low)
+    mirrored = odd.ne(0).select((span - rest) + low, rest + low)
+    return mirrored if isinstance(span, float) else span.ne(0).select(mirrored, 0)
 
 
 def _cubic(t: Expr, tap: int) -> Expr:
@@ -50,16 +54,25 @@ def grid_sample(op: Operation) -> Tensor:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(str(op.attribute("mode")), str(op.attribute("mode")))
     padding, align = str(op.attribute("padding_mode")), bool(op.attribute("align_corners"))
     dims = rank - 2
-    sizes = [d for d in (x.shape or ())[2:] if isinstance(d, int)]
-    if len(sizes) != dims or 0 in sizes:
-        raise op.unknown("the spatial sizes are not known")
+    known = [d if isinstance(d, int) else None for d in (x.shape or ())[2:]]
+    if 0 in known:
+        raise op.unsupported("a spatial size of 0", "there is nothing to sample")
+    unknown = [
+        op.cast(op.reshape(op.shape_of(x, 2 + i, 3 + i), []), grid.dtype) for i, d in enumerate(known) if d is None
+    ]
+
+    def extents(given: Sequence[Expr]) -> list[Size]:
+        """The sizes of all axes, from the operands that hold those not known."""
+        rest = iter(given)
+        return [next(rest) if d is None else d for d in known]
+
     if mode not in ("linear", "nearest", "cubic"):
         raise op.unsupported(f"mode {mode!r}", "use linear, nearest or cubic")
     last = op.transpose(x, [0, *range(2, rank), 1])  # channels behind, so that one index gathers all of them
     coordinates = [op.slice(grid, dims + 1, dims - 1 - i, dims - i) for i in range(dims)]  # [n, out..., 1] each
     taps = {"nearest": [0], "linear": [0, 1], "cubic": [-1, 0, 1, 2]}[mode]
 
-    def whole(value: Expr, size: int) -> Expr:
+    def whole(value: Expr, size: Size) -> Expr:
         """The pixel to the left of (nearest: at) the place."""
         place = _position(value, size, align)
         if mode != "cubic":
@@ -67,7 +80,7 @@ def grid_sample(op: Operation) -> Tensor:
             place = _reflected(place, size, align).max(0).min(size - 1) if padding == "reflection" else place
         return place.round() if mode == "nearest" else place.floor()
 
-    def fraction(value: Expr, size: int) -> Expr:
+    def fraction(value: Expr, size: Size) -> Expr:
         place = _position(value, size, align)
         if mode != "cubic":
             place = place.max(0).min(size - 1) if padding == "border" else place
@@ -77,20 +90,21 @@ def grid_sample(op: Operation) -> Tensor:
     total: Tensor | None = None
     for corner in itertools.product(taps, repeat=dims):
 
-        def index(p: Values, value: Expr, size: int, tap: int) -> Expr:
+        def index(p: Values, value: Expr, size: Size, tap: int) -> Expr:
             at = whole(value, size) + tap
             if mode == "cubic" and padding == "reflection":
                 at = _reflected(at, size, align)
             return at.max(0).min(size - 1).cast("i64")
 
         parts = [
-            op.map([c], lambda p, v, s=s, t=t: index(p, v, s, t), "i64")
-            for c, s, t in zip(coordinates, sizes, corner, strict=True)
+            op.map([c, *unknown], lambda p, v, *s, i=i, t=t: index(p, v, extents(s)[i], t), "i64")
+            for i, (c, t) in enumerate(zip(coordinates, corner, strict=True))
         ]
         values = op.emit("gather", [last, op.concat(parts, dims + 1)], kind="nd", batch_dims=1)
 
-        def weighted(p: Values, value: Expr, *places: Expr) -> Expr:
-            for place, size, tap in zip(places, sizes, corner, strict=True):  # noqa: B023
+        def weighted(p: Values, value: Expr, *operands: Expr) -> Expr:
+            sizes = extents(operands[dims:])
+            for place, size, tap in zip(operands[:dims], sizes, corner, strict=True):  # noqa: B023
                 if mode == "linear":
                     t = fraction(place, size)
                     value = value * (t if tap else 1 - t).cast(value.kind)
@@ -102,7 +116,7 @@ def grid_sample(op: Operation) -> Tensor:
                     value = inside.select(value, 0)
             return value
 
-        part = op.map([values, *coordinates], weighted, x.dtype)
+        part = op.map([values, *coordinates, *unknown], weighted, x.dtype)
         total = part if total is None else op.map([total, part], lambda p, a, b: a + b)
     assert total is not None
     return op.transpose(total, [0, rank - 1, *range(1, rank - 1)])

@@ -123,10 +123,12 @@ def sequence_erase(op: Operation) -> Value:
 def split_to_sequence(op: Operation) -> Value:
     x, given = op.input(0), op.optional(1)
     rank = rank_of(x, "input 0")
-    axis, keep = op.attribute("axis", 0), bool(op.attribute("keepdims", 1)) or given is not None
+    axis, keep = op.attribute("axis", 0), bool(op.attribute("keepdims", 1))
     axis += rank if axis < 0 else 0
     length = x.shape[axis] if x.shape is not None else None
     sizes, each = op.ints(1), given is None or given.rank == 0
+    # ONNX ignores keepdims where `split` is given; ONNX Runtime, and PyTorch's exporter for unbind, not where it is 1
+    keep = keep or (given is not None and not (each and sizes == [1]))
     if sizes is not None and any(s < 0 for s in sizes):
         raise op.unsupported(f"parts of {sizes}", "the lengths of parts are not negative")
     if each and isinstance(length, int) and (given is None or sizes):
@@ -288,8 +290,9 @@ def sequence_map(op: Operation) -> Sequence[Value]:
     lengths = {len(s.items) for s in sequences if isinstance(s, Listed)}
     if any(isinstance(s, Packed) for s in sequences):
         return op.fallback()
-    if not isinstance(sequences[0], Listed) or len(lengths) > 1:
-        raise op.unsupported("its sequences differ in length, or there is none", "give sequences of one length")
+    as_sequence(sequences[0], "input 0")
+    if len(lengths) > 1:
+        raise op.unsupported(f"its sequences have lengths {sorted(lengths)}", "give sequences of one length")
     graph: onnx.GraphProto = op.attribute("body")
     rows: list[list[Value]] = []
     for index in range(lengths.pop()):

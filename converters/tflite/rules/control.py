@@ -83,8 +83,9 @@ def flag(op: Operation, condition: Value) -> Tensor:
     return emit("copy", [condition, shape], {"kind": "reshape"}, function=condition.function)[0]
 
 
-@rule("CALL")
+@rule("CALL", "STABLEHLO_COMPOSITE")
 def call(op: Operation) -> list[Tensor]:
+    """A composite is its decomposition."""
     number = op.option("subgraph")
     return given(op, op.importer.inline(op.scope, number, operands(op), op.function, op.scope.state, f"call_{number}"))
 

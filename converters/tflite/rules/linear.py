@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from linnet.converters.tflite import hybrid
 from linnet.converters.tflite.fixed_point import quantize_multiplier
@@ -42,6 +43,9 @@ def fully_connected(op: Operation) -> Tensor:
     keep = op.option("keep_dims")
     if x.rank != 2 and not (keep and x.shape is not None and x.shape[-1] == depth):
         x = op.reshape(x, [-1, depth])
+    blocks = op.scope.subgraph.tensors[op.spec.inputs[1]].blocks
+    if blocks is not None:
+        return finish(op, _blockwise(op, x, op.require(1, "the weights"), *blocks))
     stored = numpy_dtype(weights.dtype)
     if hybrid.applies(x, stored, weights.quantization):
         assert weights.quantization is not None
@@ -62,6 +66,29 @@ def fully_connected(op: Operation) -> Tensor:
     if integer and x.dtype == "i16" and (exact := _wide(op, x, w, bias)) is not None:
         return exact
     return finish(op, op.emit("matmul", [x, w, bias], product_quantization(op, integer), **attributes))
+
+
+def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, size: int) -> Tensor:
+    """Weights with a scale for each block of a row, which another constant holds."""
+    tensors = op.scope.subgraph.tensors
+    if (
+        x.dtype != "f32"
+        or value.dtype != np.int8
+        or not 0 <= scales < len(tensors)
+        or size < 1
+        or value.shape[1] % size
+    ):
+        raise op.unsupported(f"blocks of {size} in weights {list(value.shape)}, by {x.dtype}", "export it again")
+    scale = op.importer.model.value(tensors[scales]).astype(np.float32)
+    if scale.size != value.size // size:
+        raise op.unsupported(f"{scale.size} scales for {value.size // size} blocks", "export it again")
+    flat = op.reshape(x, [-1, value.shape[1]])
+    y = hybrid.matmul_by_blocks(op, flat, value, scale.reshape(value.shape[0], -1), op.optional(2))
+    if x.rank == 2 or not op.option("keep_dims"):
+        return y
+    lead = op.emit("shape", [x], start=0, end=(x.rank or 1) - 1)
+    shape = op.copy([lead, op.constant(np.array([value.shape[0]], np.int64))], kind="concat", axis=0)
+    return op.copy([y, shape], kind="reshape")
 
 
 def _wide(op: Operation, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
@@ -94,9 +121,15 @@ def batch_matmul(op: Operation) -> Tensor:
     a, b = op.input(0), op.input(1)
     attributes: dict[str, Any] = {"transpose_a": op.option("adjoint_x"), "transpose_b": op.option("adjoint_y")}
     integer = a.quantization is not None and b.quantization is not None
-    if integer and a.dtype == "i16":  # both operands are 16 bits wide: exact in f64
-        return op.store(op.emit("matmul", [op.real(a), op.real(b)], **attributes))
-    if integer:
+    if integer and b.quantization is not None and b.quantization.axis is not None:
+        if b.data is None:
+            raise op.unsupported(
+                "a second operand that is quantized per axis and no constant", "quantize it per tensor"
+            )
+        if b.quantization.axis != (b.rank or 0) - (2 if attributes["transpose_b"] else 1):
+            raise op.unsupported(f"a second operand quantized along axis {b.quantization.axis}", "quantize its columns")
+        attributes["requant"] = "tflite_single"
+    elif integer:
         a, b = one_scale(op, a, b)
         attributes["requant"] = "tflite_single"
     elif hybrid.applies(a, numpy_dtype(b.dtype), b.quantization):

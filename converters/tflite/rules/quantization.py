@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from linnet.converters.tflite.complex_numbers import COMPLEX
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Tensor, numpy_dtype
@@ -31,7 +32,16 @@ def dequantize(op: Operation) -> Tensor:
 
 @rule("CAST")
 def cast(op: Operation) -> Tensor:
-    return op.cast(op.input(0), op.output().dtype)
+    """A complex number becomes its real part; a real one gets 0 as its imaginary part."""
+    x, given = op.input(0), op.scope.subgraph.tensors[op.spec.inputs[0]].type_name == COMPLEX
+    if given:
+        axis = op.rank() - 1
+        x = op.copy([op.slice(x, axis, 0, 1)], kind="squeeze", axes=[axis])
+    if op.output().type_name == COMPLEX:
+        rank = x.rank or 0
+        real = op.copy([op.cast(x, "f32")], kind="unsqueeze", axes=[rank])
+        return op.pad(real, [0] * (2 * rank + 1) + [1])
+    return op.cast(x, op.output().dtype)
 
 
 @rule("DENSIFY")

@@ -466,3 +466,38 @@ def recurrent(
     """RNN, GRU and LSTM over whole sequences, as ONNX defines them. The products with the input are made before, by one matmul for all steps and both directions: p [time, batch, directions * gates * hidden], biases included, gates in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state, initial_h and initial_c are [directions, batch, hidden] (absent: zeros), lengths i32 [batch] (absent: time), peepholes [directions, 3 * hidden] for input, output, forget; bias [directions, hidden] is that of the hidden gate's product with the state in a gru with linear_before_reset. y [time, directions, batch, hidden] is 0 past a row's length, y_h and y_c [directions, batch, hidden] are the states after the last step."""
     result = emit("recurrent", [p, weights, initial_h, initial_c, lengths, peepholes, bias], {"kind": kind, "direction": direction, "activations": activations, "alpha": alpha, "beta": beta, "clip": clip, "input_forget": input_forget, "linear_before_reset": linear_before_reset}, outputs, name, function)
     return result
+
+
+def nms(
+    boxes: Tensor,
+    scores: Tensor,
+    max_outputs: Tensor | None = None,
+    iou_threshold: Tensor | None = None,
+    score_threshold: Tensor | None = None,
+    *,
+    center_point_box: bool = False,
+    padded: bool = False,
+    soft_sigma: float = 0.0,
+    outputs: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> list[Tensor]:
+    """Non-maximum suppression per batch entry and class: the boxes in order of falling score (equal scores: the lower index first), without those whose score is not above score_threshold, and those that overlap one selected before by an intersection over union above iou_threshold. boxes [batch, n, 4], two opposite corners (y, x, y, x) or, with center_point_box, (x, y, width, height); scores [batch, classes, n]; max_outputs i64, per class (absent: n); iou_threshold and score_threshold f32 (absent: 0, and no limit). selected [m, 3] is (batch, class, box), by batch, then class, then score, and selected_scores [m]; m depends on data and is `count`, an i64 scalar. With `padded` there are batch * classes * max_outputs rows, zeros behind m."""
+    result = emit("nms", [boxes, scores, max_outputs, iou_threshold, score_threshold], {"center_point_box": center_point_box, "padded": padded, "soft_sigma": soft_sigma}, outputs, name, function)
+    return result
+
+
+def random(
+    counter: Tensor | None = None,
+    shape_operand: Tensor | None = None,
+    *,
+    kind: str = 'bits',
+    seed: int = 0,
+    stream: int = 0,
+    shape: Sequence[int] = (),
+    name: str = '',
+    function: Function | None = None,
+) -> Tensor:
+    """Random numbers by Philox4x32-10 (Salmon et al. 2011), a function of nothing but seed, stream, counter and the element's number: the same bits on every machine, ISA and thread count. bits: u32; uniform: f32 in [0, 1); normal: f32 with mean 0 and deviation 1. counter: an i64, usually a variable that each run assigns one more to (absent: 0). The shape is an attribute, or the second input (1-D i64). docs/numerics.md has the definition."""
+    result = emit("random", [counter, shape_operand], {"kind": kind, "seed": seed, "stream": stream, "shape": shape}, 1, name, function)
+    return result[0]

@@ -416,6 +416,35 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'linear_before_reset': (7, 'bool', False, None),
         },
     },
+    'nms': {
+        'id': 28,
+        'inputs': [{'name': 'boxes'}, {'name': 'scores'}, {'name': 'max_outputs', 'optional': True}, {'name': 'iou_threshold', 'optional': True}, {'name': 'score_threshold', 'optional': True}],
+        'outputs': [{'name': 'selected'}, {'name': 'selected_scores', 'optional': True}, {'name': 'count', 'optional': True}],
+        'dtypes': ['f32'],
+        'in_place': False, 'epilogue': False, 'data_dependent': True,
+        'layout': 'dense',
+        'gradient': 'none: indices are integers; selected_scores as a gather of scores',
+        'attributes': {
+            'center_point_box': (0, 'bool', False, None),
+            'padded': (1, 'bool', False, None),
+            'soft_sigma': (2, 'float', 0.0, None),
+        },
+    },
+    'random': {
+        'id': 29,
+        'inputs': [{'name': 'counter', 'optional': True}, {'name': 'shape', 'optional': True}],
+        'outputs': [{'name': 'y'}],
+        'dtypes': ['f32', 'u32'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'layout': 'dense',
+        'gradient': 'none: random numbers do not depend on anything that is learnt',
+        'attributes': {
+            'kind': (0, 'enum', 'bits', {'bits': 0, 'uniform': 1, 'normal': 2}),
+            'seed': (1, 'int', 0, None),
+            'stream': (2, 'int', 0, None),
+            'shape': (3, 'ints', (), None),
+        },
+    },
 }
 
 # opcode: (id, arity, types)

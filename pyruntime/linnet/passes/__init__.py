@@ -7,6 +7,7 @@ from linnet.graph import FOLD_LIMIT, Graph
 from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_double, remove_identities
 from linnet.passes.folding import fold_constants
 from linnet.passes.fusion import fuse_maps
+from linnet.passes.gathers import look_up_first
 
 _ROUNDS = 8
 
@@ -21,6 +22,7 @@ def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
         for _ in range(_ROUNDS):
             changed = remove_identities(function)
             changed |= fold_constants(function, fold_limit)
+            changed |= look_up_first(function)
             changed |= remove_double(function)
             changed |= fuse_maps(function)
             changed |= remove_dead(function)
@@ -31,5 +33,6 @@ def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
 
 
 __all__ = [
-    "fold_constants", "fuse_maps", "remove_dead", "remove_dead_functions", "remove_double", "remove_identities", "run",
+    "fold_constants", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions", "remove_double",
+    "remove_identities", "run",
 ]  # fmt: skip

@@ -9,6 +9,8 @@ from linnet import _ops
 from linnet._encode import complete, encode_node
 from linnet.errors import UsageError
 from linnet.graph import Dim, Function, Graph, Node, Signature, Tensor, emit
+from linnet.passes import remove_dead
+from linnet.preprocess._geometry import Fit
 
 
 class Edit:
@@ -89,6 +91,22 @@ class Edit:
         words = [kind, *(f"{key}={value}" for key, value in values.items())]
         self.graph.metadata[io_key(self.name, name)] = " ".join(words)
 
+    def photo(self, name: str | None) -> tuple[Tensor, Fit] | None:
+        """The photo that goes into the signature and how it is brought to size: input `name`, or the only one there is.
+        None when no input is a photo; UsageError when there are several to choose from."""
+        found = [n for n in self.signature.inputs if (about := self.description(n)) is not None and about[0] == "image"]
+        if name is None and len(found) > 1:
+            raise UsageError("which photo is meant?", code=101, expected=f"input={found[0]!r}, or another of {found}")
+        if name is not None and name not in found:
+            self.input(name)
+            raise UsageError(
+                f"input {name!r} is no photo", code=101, tensor=name, hint="call linnet.preprocess.image first"
+            )
+        if not found:
+            return None
+        about = self.description(name or found[0])
+        return self.input(name or found[0]), Fit.of_words(about[1] if about else {})
+
     def description(self, name: str) -> tuple[str, dict[str, str]] | None:
         """What `describe` said of an input or output."""
         return parse_io(self.graph.metadata.get(io_key(self.name, name), ""))
@@ -106,6 +124,21 @@ def copy_signature(graph: Graph, signature: str, name: str) -> Graph:
         for key, value in list(edit.graph.metadata.items()):
             if key.startswith(f"{prefix}:{signature}:"):
                 edit.graph.metadata[f"{prefix}:{name}:" + key.removeprefix(f"{prefix}:{signature}:")] = value
+    return edit.graph
+
+
+def keep_outputs(graph: Graph, outputs: Sequence[str], *, signature: str = "infer") -> Graph:
+    """A graph whose signature gives only these outputs, in this order; what served the others alone is gone.
+    Raises UsageError for an unknown one, or none at all."""
+    edit = Edit(graph, signature)
+    if not outputs or isinstance(outputs, str):
+        raise UsageError("which outputs are kept?", code=101, expected="a list of names", got=repr(outputs))
+    edit.function.outputs = [edit.output(name) for name in outputs]
+    for name in set(edit.signature.outputs) - set(outputs):
+        edit.graph.metadata.pop(io_key(signature, name), None)
+        edit.graph.metadata.pop(labels_key(signature, name), None)
+    edit.signature.outputs = list(outputs)
+    remove_dead(edit.function)
     return edit.graph
 
 

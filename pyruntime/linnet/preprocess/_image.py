@@ -1,5 +1,5 @@
 """Photos: u8 [height, width, 3] to a model's input, by resize, crop or padding, colour order, normalisation, layout, dtype.
-Resizing rounds to u8 after each axis, horizontally first, as Pillow's Image.resize does."""
+Antialiased resizing rounds to u8 after each axis, horizontally first, as Pillow's Image.resize does."""
 
 from __future__ import annotations
 
@@ -158,13 +158,16 @@ def _grey(x: Tensor) -> Tensor:
 
 
 def _resize(x: Tensor, size: Tensor, filter: str, antialias: bool) -> Tensor:
-    """u8 [H,W,C] to (height, width) `size`: along rows, then along columns, each rounded to u8."""
+    """u8 [H,W,C] to (height, width) `size`: along rows, then along columns, each rounded to u8; without antialiasing in one
+    step, rounded once."""
     mode = _FILTERS[filter]
     smooth = antialias and mode != "nearest"
     how = {
         "mode": mode, "coordinates": "half_pixel", "nearest": "round_prefer_ceil", "antialias": smooth,
         "exclude_outside": smooth, "cubic_coefficient": -0.5 if smooth else -0.75,
     }  # fmt: skip
+    if not smooth:
+        return emit("resize", [x, None, size], {**how, "axes": [0, 1]})[0]
     known = None if size.data is None else [int(n) for n in size.data]
     height, width = (
         ops.copy([size], kind="slice", starts=[i], ends=[i + 1], axes=[0])[0] for i in (0, 1)

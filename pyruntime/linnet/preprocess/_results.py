@@ -10,8 +10,10 @@ import numpy as np
 
 from linnet import ops
 from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor
+from linnet.graph import Graph, Tensor, emit
+from linnet.mapping import pointwise
 from linnet.preprocess._edit import Edit, labels_key, real
+from linnet.preprocess._geometry import new_size, offset, photo_size
 
 Labels = Sequence[str] | str | Path
 
@@ -110,3 +112,113 @@ def top_k(
     edit.describe(names[1], "classes", scores=names[0])
     set_labels(edit, names[1], labels, classes)
     return edit.graph
+
+
+def ctc(
+    graph: Graph,
+    output: str,
+    *,
+    labels: Labels,
+    blank: int = 0,
+    names: tuple[str, str] = ("text", "scores"),
+    keep: bool = False,
+    signature: str = "infer",
+) -> Graph:
+    """A graph that reads text off `output` [1, T, classes] (or [T, classes]) greedily: the best class of every step, repeats
+    joined, `blank` left out. Gives "text" i64 [n], numbers of labels, and "scores" f32 [n], the output at these steps.
+
+    labels: one per class, that of the blank included (any text); a list one shorter is taken as without the blank, two
+    shorter (PaddleOCR) as also without a space at the end. The tools print the joined labels.
+    Raises UsageError for an unknown output, more than one sequence, or another number of labels.
+    """
+    edit = Edit(graph, signature)
+    edit.function.source = "postprocess:ctc"
+    x = real(edit.output(output))
+    if x.rank == 3 and x.shape is not None and x.shape[0] in (1, None):
+        x = ops.copy([x], kind="squeeze", axes=[0])[0]
+    if x.rank != 2 or x.shape is None:
+        raise UsageError(
+            f"output {output!r} cannot be read as text", code=104, tensor=output, expected="[1, T, classes]",
+            got="any shape" if x.shape is None else str(list(x.shape)),
+        )  # fmt: skip
+    classes = x.shape[1]
+    alphabet = read_labels(labels)
+    if isinstance(classes, int) and 1 <= classes - len(alphabet) <= 2 and 0 <= blank <= len(alphabet):
+        spaced = [*alphabet, " "] if classes - len(alphabet) == 2 else alphabet
+        alphabet = [*spaced[:blank], "", *spaced[blank:]]
+    best = ops.reduce(x, kind="argmax", axes=[1], keep_dims=False)
+    before = ops.copy([best], kind="pad", pads=[1, -1], value=-1.0)[0]
+    fresh = pointwise([best, before], lambda b, p: b.ne(p) & b.ne(blank))
+    steps = ops.reshape(ops.nonzero(fresh), [-1])
+    made = {
+        names[0]: ops.gather(best, steps),
+        names[1]: ops.gather(ops.reduce(x, kind="max", axes=[1], keep_dims=False), steps),
+    }
+    edit.replace_outputs([output], made, keep)
+    edit.describe(names[0], "text", scores=names[1])
+    set_labels(edit, names[0], alphabet, classes)
+    return edit.graph
+
+
+def mask(
+    graph: Graph,
+    output: str,
+    *,
+    threshold: float = 0.5,
+    activation: str | None = None,
+    channel: int = 0,
+    layout: str = "NCHW",
+    input: str | None = None,
+    name: str = "mask",
+    keep: bool = False,
+    signature: str = "infer",
+) -> Graph:
+    """A graph that gives "mask" u8 [H, W], 255 where `output` exceeds the threshold and 0 elsewhere, at the photo's size:
+    letterbox padding is cut off, and the map is enlarged bilinearly before it is compared.
+
+    activation: None, "softmax" (over the channels) or "sigmoid" first. channel: which one is looked at. layout: of the
+    output, with or without N. input: the photo's, when there are several; without one, the mask keeps the output's size.
+    Raises UsageError for an unknown output or value.
+    """
+    edit = Edit(graph, signature)
+    edit.function.source = "postprocess:mask"
+    x = edit.output(output)
+    if layout not in ("NCHW", "NHWC", "CHW", "HWC", "NHW", "HW") or x.rank != len(layout):
+        raise UsageError(
+            "the layout of the output is wrong", code=104, tensor=output, got=f"{layout!r} for rank {x.rank}",
+            expected="NCHW, NHWC, CHW, HWC, NHW or HW",
+        )  # fmt: skip
+    x = activated(x, activation, layout.find("C") if "C" in layout else -1)
+    for axis, index in ((layout.find("C"), channel), (layout.find("N"), 0)):
+        if axis >= 0:  # channels go first, so that the batch stays where it is
+            x = ops.gather(x, edit.function.constant(np.array([index], np.int64)), axis=axis)
+    x = ops.copy([x], kind="squeeze", axes=[i for i, a in enumerate(layout) if a in "NC"])[0] if len(layout) > 2 else x
+    x = on_photo(edit, x, input)
+    made: Tensor = pointwise([x], lambda v: (v > threshold) * 255, "u8")
+    edit.replace_outputs([output], {name: made}, keep)
+    edit.describe(name, "mask")
+    return edit.graph
+
+
+def on_photo(edit: Edit, x: Tensor, input: str | None) -> Tensor:
+    """A map f32 [h, w] over the model's input, brought to the photo's height and width; as it is when there is no photo."""
+    found = edit.photo(input)
+    if found is None:
+        return x
+    photo, fit = found
+    size = photo_size(photo)
+    resized = new_size(size, fit)
+    if fit.canvas is not None:
+        # The canvas, of which the map is a smaller copy: what holds the photo is cut out, what was cropped away is edge.
+        canvas = x.function.constant(np.array(fit.canvas, np.int64))
+        x = resize_map(x, canvas)
+        begin = offset(resized, fit)
+        end = pointwise([canvas, resized, begin], lambda c, v, o: v - c + o, "i64")
+        pads = ops.concat([pointwise([begin], lambda o: -o), end], 0)
+        x = ops.copy([x, pads], kind="pad", axes=[0, 1], pad_mode="edge")[0]
+    return resize_map(x, size)
+
+
+def resize_map(x: Tensor, size: Tensor) -> Tensor:
+    """f32 [h, w] to another size, bilinear at pixel centres, without antialiasing."""
+    return emit("resize", [x, None, size], {"mode": "linear", "axes": [0, 1]})[0]

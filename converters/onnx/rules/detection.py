@@ -1,0 +1,218 @@
+"""Rules of ops that detectors use: suppression of overlapping boxes, and pooling over regions of an image.
+Regions are sampled by one gather per corner; how many samples a bin takes may depend on the boxes."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from linnet.converters.onnx.operation import Operation
+from linnet.converters.onnx.program import Expr, Values, pointwise
+from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.movement import as_i64
+from linnet.graph import Tensor
+
+LOWEST = float("-inf")
+PLACES = ["i64", "i64", "f32", "f32", "bool"]  # two pixels, their weights, whether the sample exists
+
+
+@rule("NonMaxSuppression")
+def non_max_suppression(op: Operation) -> Tensor:
+    """Without max_output_boxes_per_class nothing is selected: ONNX's default is 0."""
+    most = op.optional(2)
+    most = op.constant(np.zeros(1, np.int64)) if most is None else as_i64(op, most)
+    boxes, scores = op.cast(op.input(0), "f32"), op.cast(op.input(1), "f32")
+    center = bool(op.attribute("center_point_box", 0))
+    return op.emit("nms", [boxes, scores, most, op.optional(3), op.optional(4)], center_point_box=center)
+
+
+class Axis:
+    """Where the bins of every region are sampled along one axis: `steps` samples per bin, of which a region may use fewer."""
+
+    def __init__(self, op: Operation, bins: int, steps: int | Tensor) -> None:
+        self.op, self.bins, self.steps = op, bins, steps
+        zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
+        if isinstance(steps, int):
+            self.numbers = op.constant(np.arange(bins * steps, dtype=np.int64)[None])
+            self.each = op.constant(np.array(steps, np.int64))
+        else:
+            self.each = steps
+            end = op.map([steps], lambda p, n: n * bins)
+            self.numbers = op.unsqueeze(op.emit("range", [zero, end, one]), [0])
+
+    def split(self, number: Expr, each: Expr) -> tuple[Expr, Expr]:
+        """(bin, step in the bin)."""
+        place = number.binary("div", each)
+        return place, number - place * each
+
+    def shape(self) -> Tensor:
+        """[bins, steps] as 1-D i64."""
+        return self.op.concat([self.op.constant(np.array([self.bins], np.int64)), self.op.reshape(self.each, [1])], 0)
+
+
+def most_steps(op: Operation, counts: Tensor) -> Tensor:
+    """The greatest of the regions' numbers of steps, at least 1, as an i64 scalar."""
+    greatest = op.reduce(counts, "max", [0, 1], keep_dims=False)
+    return op.map([greatest], lambda p, n: n.max(1), "i64")
+
+
+def size_of(op: Operation, x: Tensor, axis: int) -> Tensor:
+    """A dimension as an f32 scalar."""
+    return op.cast(op.reshape(op.shape_of(x, axis, axis + 1), []), "f32")
+
+
+def column(op: Operation, rois: Tensor, index: int) -> Tensor:
+    return op.slice(rois, 1, index, index + 1)
+
+
+def sampled(
+    op: Operation, image: Tensor, width: Tensor, image_size: Tensor, batch: Tensor, y: Tensor, x: Tensor
+) -> Tensor:
+    """image [pixels, channels] at rows y [r, h] and columns x [r, w] of batch entries [r]: [r, h, w, channels]."""
+    places = op.map(
+        [op.reshape(batch, [-1, 1, 1]), op.unsqueeze(y, [2]), op.unsqueeze(x, [1]), width, image_size],
+        lambda p, b, y, x, w, n: b.cast("i64") * n.cast("i64") + y * w.cast("i64") + x,
+        "i64",
+    )
+    return op.emit("gather", [image, places], kind="take", axis=0)
+
+
+def pooled(op: Operation, values: Tensor, rows: Axis, columns: Axis, kind: str) -> Tensor:
+    """[r, bins * steps, bins * steps, channels] reduced over the steps, to [r, channels, bins, bins]."""
+    shape = op.concat([op.shape_of(values, 0, 1), rows.shape(), columns.shape(), op.shape_of(values, 3, 4)], 0)
+    result = op.reduce(op.reshape(values, shape), kind, [2, 4], keep_dims=False)
+    return op.transpose(result, [0, 3, 1, 2])
+
+
+def pixels(op: Operation, x: Tensor) -> Tensor:
+    """[batch, channels, h, w] as [batch * h * w, channels]."""
+    last = op.transpose(x, [0, 2, 3, 1])
+    channels = op.shape_of(x, 1, 2)
+    return op.reshape(last, op.concat([op.constant(np.array([-1], np.int64)), channels], 0))
+
+
+@rule("RoiAlign", since=10)
+def roi_align(op: Operation) -> Tensor:
+    """Bilinear samples at regular places of each bin, averaged, or the maximum of their weighted corners (He et al., Mask
+    R-CNN, 2017; ONNX's max takes the four products of a sample apart)."""
+    x, rois, batch = op.input(0), op.input(1), op.input(2)
+    mode = str(op.attribute("mode"))
+    if mode not in ("avg", "max"):
+        raise op.unsupported(f"mode {mode!r}", "use avg or max")
+    ratio, scale = int(op.attribute("sampling_ratio")), float(op.attribute("spatial_scale"))
+    half = op.opset >= 16 and op.attribute("coordinate_transformation_mode") == "half_pixel"
+    dtype = x.dtype
+    x, rois = op.cast(x, "f32"), op.cast(rois, "f32")
+    axes = []
+    for axis, bins in enumerate((int(op.attribute("output_height")), int(op.attribute("output_width")))):
+        low, high = column(op, rois, 1 - axis), column(op, rois, 3 - axis)
+
+        def start_of(low: Expr) -> Expr:
+            return low * scale - (0.5 if half else 0.0)
+
+        def bin_of(low: Expr, high: Expr) -> Expr:
+            extent = start_of(high) - start_of(low)
+            return (extent if half else extent.max(1.0)) / bins  # noqa: B023
+
+        counts = op.map(
+            [low, high],
+            lambda p, a, b: p.constant(ratio, "i64") if ratio > 0 else bin_of(a, b).ceil().max(0).cast("i64"),
+            "i64",
+        )
+        along = Axis(op, bins, ratio if ratio > 0 else most_steps(op, counts))
+
+        def place(p: Values, low: Expr, high: Expr, n: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, ...]:
+            """(first pixel, second pixel, weight of either, whether the region has this sample)."""
+            one, step = along.split(number, each)  # noqa: B023
+            width = bin_of(low, high)
+            at = start_of(low) + one.cast("f32") * width + (step.cast("f32") + 0.5) * width / n.cast("f32")
+            exists = step.binary("lt", n)
+            inside = at.binary("ge", -1.0).binary("and", at.binary("le", size)).binary("and", exists)
+            at = at.max(0.0)
+            first = at.floor().binary("min", size - 1)
+            second = (first + 1).binary("min", size - 1)
+            part = first.binary("ge", size - 1).select(0.0, at - first)
+            factor = (1 / n.max(1).cast("f32")) if mode == "avg" else p.constant(1, "f32")
+            weights = (inside.select(w * factor, 0.0) for w in (1 - part, part))
+            return inside.select(first, 0.0).cast("i64"), inside.select(second, 0.0).cast("i64"), *weights, exists
+
+        operands = [low, high, counts, along.numbers, along.each, size_of(op, x, 2 + axis)]
+        axes.append((along, pointwise(op, operands, place, PLACES)))
+    (rows, y), (columns, x_places) = axes
+    image, area = pixels(op, x), op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda p, h, w: h * w)
+    total: Tensor | None = None
+    for a, b in itertools.product((0, 1), repeat=2):
+        values = sampled(op, image, size_of(op, x, 3), area, batch, y[a], x_places[b])
+        operands = [values, op.unsqueeze(y[2 + a], [2, 3]), op.unsqueeze(x_places[2 + b], [1, 3])]
+        operands += [total] if total is not None else []
+        if mode == "avg":
+            total = op.map(operands, lambda p, v, h, w, *sum_: v * h * w + sum_[0] if sum_ else v * h * w)
+        else:
+            total = op.map(operands, lambda p, v, h, w, *most: (v * h * w).max(most[0]) if most else v * h * w)
+    assert total is not None
+    if mode == "avg":
+        return op.cast(pooled(op, total, rows, columns, "sum"), dtype)
+    return op.cast(op.map([masked_pool(op, total, y[4], x_places[4], rows, columns)], no_sample), dtype)
+
+
+def masked_pool(op: Operation, values: Tensor, y: Tensor, x: Tensor, rows: Axis, columns: Axis) -> Tensor:
+    """The maximum of the samples that exist; -inf where there is none."""
+    held = op.map(
+        [values, op.unsqueeze(y, [2, 3]), op.unsqueeze(x, [1, 3])],
+        lambda p, v, a, b: a.binary("and", b).binary("ne", 0).select(v, LOWEST),
+    )
+    return pooled(op, held, rows, columns, "max")
+
+
+def no_sample(p: Values, v: Expr) -> Expr:
+    """An empty bin gives 0."""
+    return v.binary("eq", LOWEST).select(0.0, v)
+
+
+@rule("MaxRoiPool")
+def max_roi_pool(op: Operation) -> Tensor:
+    """The maximum over the whole pixels of each bin; bins may overlap (Girshick, Fast R-CNN, 2015)."""
+    x, rois = op.input(0), op.cast(op.input(1), "f32")
+    shape, scale = op.attribute("pooled_shape"), float(op.attribute("spatial_scale"))
+    dtype = x.dtype
+    x = op.cast(x, "f32")
+
+    def rounded(value: Expr) -> Expr:
+        value = value * scale  # halves away from zero, as C's round
+        return value.binary("lt", 0.0).select(-((-value + 0.5).floor()), (value + 0.5).floor())
+
+    axes = []
+    for axis, bins in enumerate(int(n) for n in shape):
+        low, high = column(op, rois, 2 - axis), column(op, rois, 4 - axis)
+
+        def borders(low: Expr, high: Expr, one: Expr, size: Expr) -> tuple[Expr, Expr]:
+            first = rounded(low)
+            width = (rounded(high) - first + 1).max(1.0) / bins  # noqa: B023
+            begin = (one * width).floor() + first
+            end = ((one + 1) * width).ceil() + first
+            return tuple(v.max(0.0).binary("min", size) for v in (begin, end))  # type: ignore[return-value]
+
+        size = size_of(op, x, 2 + axis)
+        ones = op.constant(np.arange(bins, dtype=np.float32)[None])
+
+        def count(p: Values, low: Expr, high: Expr, one: Expr, size: Expr) -> Expr:
+            begin, end = borders(low, high, one, size)
+            return (end - begin).max(0.0).cast("i64")
+
+        along = Axis(op, bins, most_steps(op, op.map([low, high, ones, size], count, "i64")))
+
+        def place(p: Values, low: Expr, high: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, ...]:
+            one, step = along.split(number, each)  # noqa: B023
+            begin, end = borders(low, high, one.cast("f32"), size)
+            at = begin + step.cast("f32")
+            exists = at.binary("lt", end)
+            pixel = exists.select(at, 0.0).cast("i64")
+            return pixel, pixel, at, at, exists
+
+        axes.append((along, pointwise(op, [low, high, along.numbers, along.each, size], place, PLACES)))
+    (rows, y), (columns, x_places) = axes
+    batch = op.map([column(op, rois, 0)], lambda p, b: b.cast("i64"), "i64")
+    area = op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda p, h, w: h * w)
+    values = sampled(op, pixels(op, x), size_of(op, x, 3), area, batch, y[0], x_places[0])
+    return op.cast(op.map([masked_pool(op, values, y[4], x_places[4], rows, columns)], no_sample), dtype)

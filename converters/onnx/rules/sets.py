@@ -1,0 +1,163 @@
+"""Rules of ops that count and sort what occurs: Unique, TfIdfVectorizer.
+Equal elements become neighbours by a sort (top_k of everything, which keeps equal values in order)."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from linnet.converters.onnx.operation import Operation, rank_of
+from linnet.converters.onnx.program import Expr, Values
+from linnet.converters.onnx.registry import rule
+from linnet.graph import Tensor
+
+END = 1 << 62
+
+
+def ascending(op: Operation, x: Tensor, axis: int = 0) -> list[Tensor]:
+    """Values in rising order along an axis, NaN last, and where they were."""
+    return op.emit_all("top_k", [x, op.shape_of(x, axis, axis + 1)], 2, axis=axis, largest=False)
+
+
+def begins(op: Operation, values: Tensor) -> Tensor:
+    """Where a new value begins, along axis 0 of sorted values; NaN is equal to NaN."""
+    before = op.map([values], lambda p, v: (p.iota(0) - 1).max(0), "i64")
+    previous = op.emit("gather", [values, before], kind="elements", axis=0)
+
+    def body(p: Values, value: Expr, other: Expr) -> Expr:
+        differ = value.ne(other)
+        if value.kind in ("f32", "f64"):
+            differ = differ & (value.is_nan() & other.is_nan()).eq(0)
+        return differ | p.iota(0).eq(0)
+
+    return op.map([values, previous], body, "bool")
+
+
+def numbers(op: Operation, new: Tensor) -> Tensor:
+    """The number of the group that each element is in, counted from 0 along axis 0."""
+    counted = op.emit("cumsum", [op.cast(new, "i64"), op.constant(np.zeros(1, np.int64))])
+    return op.map([counted], lambda p, n: n - 1)
+
+
+def scattered(op: Operation, places: Tensor, values: Tensor) -> Tensor:
+    """values at places, along axis 0; the places are a permutation."""
+    return op.emit("scatter", [values, places, values], kind="elements", axis=0)
+
+
+def row_ranks(op: Operation, x: Tensor, columns: int) -> Tensor:
+    """Rows [n, columns] to numbers [n] in the same (lexicographic) order: each column by its rank, then neighbours in pairs."""
+    if columns == 0:
+        return op.expand(op.constant(np.zeros((), np.int64)), op.shape_of(x, 0, 1))
+    while True:
+        values, places = ascending(op, x)
+        x = scattered(op, places, numbers(op, begins(op, values)))
+        if columns == 1:
+            return op.reshape(x, [-1])
+        odd = op.slice(x, 1, columns - 1, columns) if columns % 2 else None
+        whole = columns // 2 * 2
+        first, second = (
+            op.emit("copy", [x], kind="slice", axes=[1], starts=[i], ends=[whole], steps=[2]) for i in (0, 1)
+        )
+        pairs = op.map([first, second, op.shape_of(x, 0, 1)], lambda p, a, b, n: a * n + b)
+        x = pairs if odd is None else op.concat([pairs, odd], 1)
+        columns = (columns + 1) // 2
+
+
+@rule("Unique")
+def unique(op: Operation) -> list[Tensor]:
+    """Y, the first occurrences, the inverse, and the counts; sorted, or in the order of the first occurrences."""
+    x = op.input(0)
+    axis, kept = op.attribute("axis"), bool(op.attribute("sorted"))
+    if axis is None:
+        x = op.reshape(x, [-1])
+        axis, key = 0, op.cast(x, "u8") if x.dtype == "bool" else x
+    else:
+        rank = rank_of(x, "input 0")
+        axis = int(axis) % rank
+        others = [d for i, d in enumerate(x.shape or ()) if i != axis]
+        rest = math.prod(d for d in others if isinstance(d, int))
+        if x.shape is None or not all(isinstance(d, int) for d in others):
+            raise op.unknown("the size of what is compared is not known")
+        rows = op.transpose(x, [axis, *(i for i in range(rank) if i != axis)])
+        rows = op.reshape(rows, op.concat([op.shape_of(rows, 0, 1), op.constant(np.array([rest], np.int64))], 0))
+        key = row_ranks(op, op.cast(rows, "u8") if x.dtype == "bool" else rows, rest)
+    values, places = ascending(op, key)
+    new = begins(op, values)
+    starts = op.reshape(op.emit("nonzero", [new]), [-1])
+    group = numbers(op, new)
+    first = op.emit("gather", [places, starts], kind="take", axis=0)
+    ends = op.concat([op.slice(starts, 0, 1, END), op.shape_of(key, 0, 1)], 0)
+    # of no elements there are no groups, but an end: cut to as many as there are starts
+    ends = op.emit("gather", [ends, op.map([starts], lambda p, s: p.iota(0), "i64")], kind="take", axis=0)
+    counts = op.map([ends, starts], lambda p, a, b: a - b)
+    inverse = scattered(op, places, group)
+    if not kept:
+        first, order = ascending(op, first)
+        counts = op.emit("gather", [counts, order], kind="take", axis=0)
+        renamed = scattered(op, order, op.map([order], lambda p, o: p.iota(0), "i64"))
+        inverse = op.emit("gather", [renamed, inverse], kind="take", axis=0)
+    return [op.emit("gather", [x, first], kind="take", axis=axis), first, inverse, counts][: len(op.node.output)]
+
+
+@rule("TfIdfVectorizer")
+def tf_idf_vectorizer(op: Operation) -> Tensor:
+    """How often each n-gram of the pool occurs, its words `skip` apart, in every row; scaled by the weights."""
+    if op.has("pool_strings"):
+        raise op.unsupported("a pool of strings", "use pool_int64s")
+    x = op.cast(op.input(0), "i64")
+    rank = rank_of(x, "input 0")
+    mode = str(op.attribute("mode"))
+    least, most = int(op.attribute("min_gram_length")), int(op.attribute("max_gram_length"))
+    skips = int(op.attribute("max_skip_count"))
+    pool = np.array(op.attribute("pool_int64s"), np.int64)
+    borders = [*op.attribute("ngram_counts"), pool.size]
+    indexes = np.array(op.attribute("ngram_indexes"), np.int64)
+    weights = op.attribute("weights")
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise op.unsupported(f"mode {mode!r}", "use TF, IDF or TFIDF")
+    width = int(indexes.max(initial=-1)) + 1
+    rows = op.reshape(x, [1, -1]) if rank < 2 else x
+    counts: list[Tensor] = []
+    targets: list[int] = []
+    known = 0  # n-grams of shorter lengths
+    for length in range(1, len(borders)):
+        grams = pool[borders[length - 1] : borders[length]]
+        grams = grams[: grams.size // length * length].reshape(-1, length)
+        targets_here = indexes[known : known + len(grams)]
+        known += len(grams)
+        if not least <= length <= most or not len(grams):
+            continue
+        for distance in range(1, 2 if length == 1 else skips + 2):
+            words = [
+                op.slice(rows, 1, k * distance, END if k == length - 1 else -(length - 1 - k) * distance)
+                for k in range(length)
+            ]
+            words = [op.unsqueeze(w, [2]) for w in words]
+            constants = [op.constant(grams[None, None, :, k]) for k in range(length)]
+
+            def equal(p: Values, *values: Expr) -> Expr:
+                found = values[0].eq(values[len(values) // 2])
+                for a, b in list(zip(values, values[len(values) // 2 :], strict=False))[1 : len(values) // 2]:
+                    found = found & a.eq(b)
+                return found.cast("f32")
+
+            hits = op.map([*words, *constants], equal, "f32")
+            counts.append(op.reduce(hits, "sum", [1], keep_dims=False))
+            targets += [int(t) for t in targets_here]
+    if counts:
+        spread = np.zeros((len(targets), width), np.float32)
+        spread[np.arange(len(targets)), targets] = 1
+        y = op.emit("matmul", [op.concat(counts, 1), op.constant(spread)])
+    else:
+        zeros = op.constant(np.zeros((1, width), np.float32))
+        y = op.expand(zeros, op.concat([op.shape_of(rows, 0, 1), op.constant(np.array([width], np.int64))], 0))
+    factors = np.ones(width, np.float32)
+    if weights:
+        factors[indexes] = np.array(weights, np.float32)[: indexes.size]  # in the order of the pool
+    scale = op.constant(factors)
+    if mode == "IDF":
+        y = op.map([y, scale], lambda p, n, w: (n > 0).select(w, 0.0))
+    elif mode == "TFIDF":
+        y = op.map([y, scale], lambda p, n, w: n * w)
+    return op.reshape(y, [-1]) if rank < 2 else y

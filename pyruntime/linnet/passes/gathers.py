@@ -1,0 +1,84 @@
+"""Look-ups in tables that are computed from constants: the rows are looked up first, and only those are computed.
+An embedding that is stored in 8 or 16 bits then stays so in memory, instead of being widened as a whole while planning."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from linnet.graph import Function, Node, Tensor, emit
+from linnet.mapping import program_of
+from linnet.passes.rewrite import join_sources
+
+
+def look_up_first(function: Function) -> bool:
+    """gather(map(constants), indices) along the first axis becomes map(gather(constant, indices), ...).
+
+    Only where every reader of the table is such a gather, and where the table is wider than what it is made of: otherwise
+    one computation while planning is the better one. Returns whether anything changed.
+    """
+    changed = False
+    consumers = function.consumers()
+    for table in list(function.nodes):
+        if table.op != "map" or len(table.outputs) != 1 or table.outputs[0] in function.outputs:
+            continue
+        readers = consumers.get(table.outputs[0], [])
+        if readers and _narrow(table) and all(_looks_up(reader, table.outputs[0]) for reader in readers):
+            for reader in readers:
+                _exchange(function, table, reader)
+            changed = True
+    return changed
+
+
+def _looks_up(node: Node, table: Tensor) -> bool:
+    if node.op != "gather" or node.attributes["kind"] != "take" or table.rank is None:
+        return False
+    indices = node.inputs[1]
+    computed = indices is not None and indices is not table and indices.data is None
+    return computed and node.attributes["axis"] in (0, -table.rank)
+
+
+def _narrow(node: Node) -> bool:
+    """Whether the map loads nothing but constants, of fewer bytes than it makes, whose rows can be told apart."""
+    shape = node.outputs[0].static_shape
+    program = program_of(node)
+    if not shape or program is None or len(program.loads) != len(node.inputs):
+        return False
+    if any(i.opcode == "iota" for i in program.code) or node.outputs[0].quantization is not None:
+        return False
+    read = 0
+    for operand in node.inputs:
+        if operand is None or operand.data is None:
+            return False
+        quantization = operand.quantization
+        if quantization is not None and len(quantization.scale) > 1:
+            return False
+        read += operand.data.nbytes
+    itemsize = {"f64": 8, "i64": 8, "u64": 8, "f32": 4, "i32": 4, "u32": 4}.get(node.outputs[0].dtype, 2)
+    return read < int(np.prod(shape)) * itemsize
+
+
+def _exchange(function: Function, table: Node, gather: Node) -> None:
+    shape = table.outputs[0].static_shape
+    assert shape is not None
+    position, before = function.nodes.index(gather), len(function.nodes)
+    operands: list[Tensor] = []
+    for operand in table.inputs:
+        assert operand is not None and operand.data is not None
+        data = operand.data
+        if data.ndim < len(shape):
+            operands.append(operand)
+        elif data.shape[0] == 1 != shape[0]:  # the same for all rows
+            operands.append(function.constant(data[0], operand.name, operand.dtype, operand.quantization))
+        else:
+            attributes = {**gather.attributes, "axis": 0}
+            quantization = [operand.quantization]
+            operands += emit("gather", [operand, gather.inputs[1]], attributes, 1, gather.name, function, quantization)
+    (result,) = emit("map", operands, table.attributes, 1, gather.name, function, dtypes=[table.outputs[0].dtype])
+    made = function.nodes[before:]
+    del function.nodes[before:]
+    assert result.node is not None
+    for node in made:
+        node.source = join_sources(table.source, gather.source)
+    result.node.outputs, result.node.name = gather.outputs, gather.name
+    gather.outputs[0].node = result.node
+    function.nodes[position : position + 1] = made
