@@ -13,7 +13,7 @@ from tests.graphs import GRAPHS, bytes_of, feeds
 from tests.test_control_flow import HEAD, RECURRENCE
 
 OUT_OF_MEMORY = 401
-IN_SEGMENTS = ("branch", "data_dependent")  # what runs is known only while running
+IN_SEGMENTS = ("branch", "data_dependent", "detector")  # what runs is known only while running
 PLANNED = [name for name in GRAPHS if name not in IN_SEGMENTS]
 
 

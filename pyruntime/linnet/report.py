@@ -273,12 +273,12 @@ def _data_dependent(graph: Graph | None) -> tuple[list[DataDependent], list[Data
             cuts.append(DataDependent(where, op, "its condition is computed; the branch is planned when it is known"))
         elif op == "while":
             if _stops_early(node):
-                text = f"ends by a computed condition (at most {LOOP_BOUND // 4} run if its carried shapes change)"
+                text = f"ends by a computed condition (at most {LOOP_BOUND // 4} run if carried shapes change)"
                 loops.append(DataDependent(where, op, text))
             elif _computed(node, 0):
                 loops.append(
                     DataDependent(
-                        where, op, f"its trip count is computed (at most {LOOP_BOUND} run if its carried shapes change)"
+                        where, op, f"its trip count is computed (at most {LOOP_BOUND} run if carried shapes change)"
                     )
                 )
         elif op != "call" and _known(node.inputs) and not _known(node.outputs):

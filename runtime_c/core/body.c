@@ -69,6 +69,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     b->isa = w->isa;
     b->threads = w->threads;
     b->reference = w->reference;
+    b->max_bytes = w->max_bytes;
     b->nested = true;
     b->depth = w->depth + 1;
     int32_t base;

@@ -160,7 +160,7 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
     size_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
     if (most > 0 && held + size > most) size = bytes;
     size = ln_round_up(size > 0 ? size : 1, LN_ALIGNMENT);
-    const linnet_status status = ln_plan_check_bound(s->plan, held + size, error);
+    const linnet_status status = ln_check_bound(most, held + size, error);
     char *data = status == LINNET_OK ? ln_memory_alloc(&s->memory, size) : NULL;
     if (data != NULL && grown->size > 0) memcpy(data, grown->data, grown->size);
     shrink(s, grown); /* after a failure too: the next run begins anew */
