@@ -39,11 +39,11 @@ def named(infer: Infer, inputs: Sequence[Tensor | None], specs: list[Spec]) -> l
         except Error:  # two names that must be equal, or a size that does not fit
             return specs
     (first, one), (second, two) = answers
-    by_number = {(first[name], second[name]): name for name in names}
+    by_number: dict[tuple[Dim, Dim], str] = {(first[name], second[name]): name for name in names}
     made: list[Spec] = []
     for (dtype, shape), (_, a), (_, b) in zip(specs, one, two, strict=True):
         if shape is not None and a is not None and b is not None and len(a) == len(b) == len(shape):
-            shape = tuple(by_number.get((x, y)) if d is None else d for d, x, y in zip(shape, a, b, strict=True))  # type: ignore[arg-type]
+            shape = tuple(by_number.get((x, y)) if d is None else d for d, x, y in zip(shape, a, b, strict=True))
         made.append((dtype, shape))
     return made
 
@@ -128,7 +128,7 @@ def _reshaped(inputs: Sequence[Tensor | None], attributes: dict[str, Any]) -> tu
             dims.append(x.shape[i] if x.shape is not None and i < len(x.shape) else None)
         else:
             dims.append(d)
-    if dims.count(-1) == 1:  # type: ignore[arg-type]
+    if dims.count(-1) == 1:
         at = dims.index(-1)
         dims[at] = _rest(x.shape, [d for i, d in enumerate(dims) if i != at])
     return tuple(None if isinstance(d, int) and d < 0 else d for d in dims)
