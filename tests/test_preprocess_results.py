@@ -6,14 +6,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from PIL import Image, ImageDraw, ImageFont
 
 import linnet
 from linnet._fetch import FetchError, fetch_member
 from linnet.graph import Graph, emit
-from linnet.preprocess import boxes, ctc, image, mask
+from linnet.preprocess import boxes, ctc, image, keep_outputs, mask
 from tests import zoo
-from tests.test_preprocess import SHARED, identity
+from tests.test_preprocess import MEAN, SHARED, STD, identity
 from tests.test_tools_media import cli, native
 
 # ---- text
@@ -68,7 +70,62 @@ def test_text_is_printed_by_both_tools(tmp_path: Any) -> None:
         ctc(identity((2, 3, 28)), "output", labels=list(alphabet))
 
 
+@pytest.mark.network
+def test_lines_of_text_are_read_off_pictures(tmp_path: Any) -> None:
+    """PP-OCR's recogniser with its steps in the file: a PNG in, the words out, without Python."""
+    try:
+        path = zoo.fetch("ppocr_v4_rec")
+    except FetchError as error:
+        pytest.skip(f"cannot be fetched: {error}")
+    characters = next(entry.value for entry in onnx.load(path).metadata_props if entry.key == "character").splitlines()
+    graph = image(linnet.from_onnx(path), "x", resize=(48, None), colour="BGR", mean=0.5, std=0.5, antialias=False)
+    [output] = graph.signatures["infer"].outputs
+    ctc(graph, output, labels=characters).save(tmp_path / "read.lnt")
+    for words in ("linnet reads 2026 lines", "Hello, world!"):
+        line = Image.new("RGB", (30 + 24 * len(words), 60), (255, 255, 250))
+        ImageDraw.Draw(line).text((12, 8), words, fill=(20, 20, 40), font=ImageFont.load_default(36))
+        line.save(tmp_path / "line.png")
+        done = native(tmp_path, "read.lnt", "--input", "line.png")
+        assert f"\n  {words}\n" in done.stdout, done.stdout + done.stderr
+
+
 # ---- masks
+
+
+@pytest.mark.network
+@pytest.mark.skipif(SHARED is None, reason="the photographs of ../shared/models are not here")
+def test_a_bird_is_cut_out_of_a_photograph(tmp_path: Any) -> None:
+    """U2-Net: the macaw, the reddest and bluest thing on the photo, by both tools; a picture of the mask is written."""
+    assert SHARED is not None
+    try:
+        path = zoo.fetch("u2netp")
+    except FetchError as error:
+        pytest.skip(f"cannot be fetched: {error}")
+    graph = image(linnet.from_onnx(path), "input.1", mean=MEAN, std=STD, filter="bicubic")
+    first = graph.signatures["infer"].outputs[0]
+    keep_outputs(mask(graph, first), ["mask"]).save(tmp_path / "cut.lnt")
+    done = native(tmp_path, "cut.lnt", "--input", SHARED / "parrot.jpg")
+    assert done.returncode == 0 and "mask: picture -> out/mask.png" in done.stdout, done.stdout + done.stderr
+    found = np.load(tmp_path / "out" / "mask.npy")
+    np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out" / "mask.png")), found)
+    pixels = np.asarray(Image.open(SHARED / "parrot.jpg").convert("RGB")).astype(int)
+    red = (pixels[..., 0] > 140) & (pixels[..., 1:].max(axis=-1) < 60)
+    assert found.shape == pixels.shape[:2] and 0.1 < (found > 0).mean() < 0.25
+    assert (found[red] > 0).mean() > 0.9, (found[red] > 0).mean()
+    code, _, error = cli(tmp_path, "cut.lnt", "--input", str(SHARED / "parrot.jpg"), "--output-dir", "py")
+    assert code == 0, error
+    assert (np.asarray(Image.open(tmp_path / "py" / "mask.png")) != found).mean() < 0.01
+
+
+def test_outputs_may_be_left_out() -> None:
+    x = np.ones((1, 3), np.float32)
+    both = linnet.preprocess.top_k(identity((1, 3)), "output", 2, keep=True)
+    graph = keep_outputs(both, ["classes", "output"])
+    assert list(linnet.Session(graph).run({"input": x})) == ["classes", "output"]
+    assert len(keep_outputs(both, ["output"]).signatures["infer"].function.nodes) == 1
+    for words, names in (("no output 'y'", ["y"]), ("which outputs", []), ("which outputs", "output")):
+        with pytest.raises(linnet.UsageError, match=words):
+            keep_outputs(both, names)
 
 
 def darkness() -> Graph:

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from linnet.converters.onnx import narrow
+from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import storage_of
 from linnet.converters.onnx.problems import Unsupported
 from linnet.converters.onnx.values import Listed, Maybe, Packed, Value, leaves
@@ -26,6 +27,11 @@ Shapes = Mapping[str, "Sequence[int] | Sequence[Sequence[int]] | None"]
 
 def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Any]) -> None:
     """Makes a placeholder for every tensor of every input. shapes: see `from_onnx`."""
+    for info in (*graph.input, *graph.output):
+        if not isinstance(info.name, str):  # protobuf gives bytes where a name is no UTF-8
+            name = bytes(info.name).decode("utf-8", "backslashreplace")
+            importer.problem(None, "the name of an input or output is no text", "export the model again", name)
+            info.name = name
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
     for name in shapes:
@@ -240,5 +246,5 @@ def dims_of(kind: Any) -> tuple[Dim, ...] | None:
         if d.HasField("dim_value"):
             dims.append(None if d.dim_value == -1 else d.dim_value)
         else:
-            dims.append(d.dim_param if d.dim_param not in ("", "?") else None)
+            dims.append(text_of(d.dim_param) if d.dim_param not in ("", "?") else None)
     return tuple(dims)

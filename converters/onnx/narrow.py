@@ -100,6 +100,7 @@ MOVERS = frozenset({
 # Ops whose rules look at the types themselves, or do not look at elements at all.
 AWARE = frozenset({
     "BitCast", "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "DequantizeLinear",
+    "GatherBlockQuantized",
     "If", "IsInf", "IsNaN", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement", "QuantizeLinear",
     "Scan", "SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert", "SequenceLength",
     "SequenceMap", "Shape", "Size", "SplitToSequence",

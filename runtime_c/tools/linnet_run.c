@@ -210,6 +210,12 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
             return tool_fail(o->common.tool, "%s: %s", path, problem);
         printf("%s: %s -> %s\n", info.name, tool_tensor_text(&info, text, sizeof text), path);
         results_print(&words, &info, linnet_session_output(session, i));
+        if (!results_is(results_about(model, "io", words.signature, info.name), "mask")) continue;
+        memcpy(path + strlen(path) - 3, "png", 3);
+        if (media_write_png(path, &info, linnet_session_output(session, i), problem, sizeof problem))
+            printf("%s: picture -> %s\n", info.name, path);
+        else if (problem[0])
+            return tool_fail(o->common.tool, "%s: %s", path, problem);
     }
     return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
 }

@@ -122,6 +122,11 @@ bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem,
     (void)file, (void)out, (void)orientation;
     return media_problem(problem, size, "this linnet-run was built without PNG: install libpng-dev and build again");
 }
+
+bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size) {
+    (void)path, (void)info, (void)data;
+    return media_problem(problem, size, "%s", "");
+}
 #endif
 
 bool media_read_image(const char *path, media_kind kind, npy_array *out, char *problem, size_t size) {
