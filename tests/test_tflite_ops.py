@@ -129,13 +129,16 @@ for d in ("f32", "i8", "u8", "i16"):
         case(f"MEAN {d} {keep}", "MEAN", [x, c("axes", [1, 2]), q("y", d, size, 0.02, -7)], keep_dims=keep)
     case(f"MEAN {d} axis 2", "MEAN", [x, c("axes", [2]), q("y", d, [2, 9, 4], 0.05, 4)], keep_dims=False)
     case(f"REDUCE_MAX {d}", "REDUCE_MAX", [x, c("axes", [1, 3]), q("y", d, [2, 11], 0.05, 4)], keep_dims=False)
+    if d == "i16":
+        case(f"RESIZE_BILINEAR {d}", "RESIZE_BILINEAR", [x, c("size", [13, 7]), q("y", d, [2, 13, 7, 4], 0.05)],
+             align_corners=False, half_pixel_centers=True)  # fmt: skip
     if d in ("f32", "i8", "u8"):
         if d != "i8":  # LiteRT 2.3's reference kernel gives -1 for every int8 sum
             case(f"SUM {d}", "SUM", [x, c("axes", [1, 2]), q("y", d, [2, 4], 0.9, 0)], keep_dims=False)
         for corners, half in ((False, False), (False, True), (True, False)):
             for op in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
                 case(f"{op} {d} {corners} {half}", op, [x, c("size", [13, 7]), q("y", d, [2, 13, 7, 4], 0.05, 4)],
-                     off=1 if op == "RESIZE_BILINEAR" else 0, align_corners=corners, half_pixel_centers=half)  # fmt: skip
+                     align_corners=corners, half_pixel_centers=half)  # fmt: skip
     case(f"PAD {d}", "PAD", [x, c("pads", [[0, 0], [1, 2], [0, 3], [0, 0]]), q("y", d, [2, 12, 14, 4], 0.05, 4)])
     case(f"TRANSPOSE {d}", "TRANSPOSE", [x, c("perm", [0, 3, 1, 2]), q("y", d, [2, 4, 9, 11], 0.05, 4)])
     case(f"STRIDED_SLICE {d}", "STRIDED_SLICE", [x, c("begin", [0, 1, -3, 0]), c("end", [0, 8, 0, 2]),
@@ -168,6 +171,9 @@ for d in ("i8", "u8", "i16"):
     case(f"DEQUANTIZE {d}", "DEQUANTIZE", [q("x", d, [3, 50], 0.02, 3), T("y", "f32", [3, 50])], tolerance=0)
     other = "u8" if d == "i8" else "i8"
     case(f"requantize {d}", "QUANTIZE", [q("x", d, [3, 50], 0.02, 3), q("y", other, [3, 50], 0.033, -4)])
+case("QUANTIZE i16 i32", "QUANTIZE", [T("x", "i16", [3, 50], 0.001), T("y", "i32", [3, 50], 3e-7)])
+case("QUANTIZE i32 i16", "QUANTIZE", [T("x", "i32", [3, 50], 0.05), T("y", "i16", [3, 50], 0.0009)])
+case("QUANTIZE i32 i8", "QUANTIZE", [T("x", "i32", [3, 50], 0.05), T("y", "i8", [3, 50], 0.02, -3)])
 case("PRELU i8", "PRELU", [q("x", "i8", [2, 5, 4, 3], 0.05, 4), c("s", [[[9, -70, 100]]], np.int8, scale=0.01, zero=-3),
      q("y", "i8", [2, 5, 4, 3], 0.04, 1)])  # fmt: skip
 for op in ("EXP", "SIN", "COS", "FLOOR", "CEIL", "ROUND", "ABS", "NEG", "ELU", "SQUARE"):

@@ -399,6 +399,8 @@ def _quantization(table: Reader | None, dtype: str, rank: int) -> Quantization |
     if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
         return None  # a placeholder of converters, not a quantization
     zeros: npt.NDArray[Any] = np.zeros(scale.size, np.int64) if zero is None or zero.size == 0 else zero
+    if rank == 1:
+        axis = 0  # some files write that of the weights for a bias too
     if scale.size > 1 and not 0 <= axis < rank:
         raise ValueError(f"quantized dimension {axis} of {rank}")
     stored = np.broadcast_to(zeros, scale.shape).astype(np.int32)
