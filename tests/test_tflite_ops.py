@@ -68,7 +68,8 @@ class Case:
 CASES: list[Case] = []
 
 
-def case(name: str, op: str, tensors: Sequence[T], outputs: Sequence[str] = ("y",), tolerance: float = 1e-5, reference_kernel: bool = True, **options: Any) -> None:  # fmt: skip
+def case(name: str, op: str, tensors: Sequence[T], outputs: Sequence[str] = ("y",), tolerance: float = 1e-5,
+         reference_kernel: bool = True, **options: Any) -> None:  # fmt: skip
     inputs = [t.name for t in tensors if t.name not in outputs]
     CASES.append(Case(name, tensors, O(op, inputs, outputs, options), tolerance, reference_kernel))
 
