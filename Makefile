@@ -69,6 +69,7 @@ lint: $(VENV)/.lint-stamp ## clang-format, ruff, mypy, and whether generated fil
 
 generate: ## derives the generated files from schema/
 	$(PYTHON) schema/generate.py
+	$(PYTHON) -m linnet.converters.coverage docs/ops.md
 
 cross: ## the library and native tools for TARGET=aarch64, in build-$(TARGET)/
 	cmake -S . -B build-$(TARGET) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_TOOLCHAIN_FILE=$(CURDIR)/.ci/$(TARGET).cmake > /dev/null

@@ -329,7 +329,12 @@ def python_builders(ops: list[Op]) -> str:
 
 
 def ops_page(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
-    out = [f"<!-- {NOTE} -->", "# Runtime ops", "", "Every op of the file format, from `schema/ops/`.", ""]
+    out = [f"<!-- {NOTE} -->", "# Runtime ops", ""]
+    out += [
+        "Every op of the file format, from `schema/ops/`. Which ONNX and TFLite ops are converted to them: "
+        "[source ops](#source-ops).",
+        "",
+    ]
     out += ["| id | op | inputs | outputs | dtypes | gradient |", "|---|---|---|---|---|---|"]
 
     def names(which: list[dict[str, Any]]) -> str:
@@ -403,6 +408,12 @@ def ffi_python() -> str:
         return f'"""The C API for cffi ({NOTE})."""\n' + path.read_text()
 
 
+def coverage_part() -> str:
+    """What the converters wrote behind the runtime ops (converters/coverage.py)."""
+    page, marker = ROOT / "docs" / "ops.md", "<!-- coverage:"
+    return "".join(page.read_text().partition(marker)[1:]) if page.exists() else ""
+
+
 def generated_files() -> dict[str, str]:
     """Path below the root: text, for every generated file."""
     ops, opcodes = load_ops(), load_opcodes()
@@ -414,7 +425,7 @@ def generated_files() -> dict[str, str]:
         "pyruntime/linnet/_generated/__init__.py": f'"""{NOTE}."""\n',
         "pyruntime/linnet/_generated/op_table.py": python_table(ops, opcodes),
         "pyruntime/linnet/_generated/builders.py": python_builders(ops),
-        "docs/ops.md": ops_page(ops, opcodes),
+        "docs/ops.md": ops_page(ops, opcodes) + coverage_part(),
     }
     files.update(flatbuffer_python(attributes))
     try:

@@ -77,10 +77,11 @@ def worker(path: Path, feeds_file: Path) -> dict[str, Any]:
         for key in arrays:
             which, name = key.split(":", 1)
             sets.setdefault(which, {})[name] = arrays[key]
-    model = linnet.Model(graph)
+    content = graph.to_bytes()
     plans: dict[str, list[float]] = {which: [] for which in sets}
     extra: dict[str, list[float]] = {which: [] for which in sets}
     for _ in range(_REPEATS):
+        model = linnet.Model(content)  # a fresh one: plans of a model share their packed weights
         start = time.perf_counter()
         session = linnet.Session(model)  # plans here if all shapes are fixed
         creation = time.perf_counter() - start

@@ -105,7 +105,8 @@ def test_types_of_files_are_those_of_magika(tmp_path: Path) -> None:
         assert (found.label, found.mime) == (str(wanted.output.label), wanted.output.mime_type), path
         assert abs(found.score - wanted.score) < 0.02, path  # ONNX Runtime's own distance from f64 on short files
         labels.add(found.label)
-    assert {"markdown", "c", "python", "elf", "zip", "gzip", "npy", "png", "jpeg", "bmp", "empty", "makefile"} <= labels
+    everyday = "markdown c python elf zip gzip npy png jpeg bmp empty makefile"
+    assert labels >= set(everyday.split())
 
 
 def test_file_types_command(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_real_model_agrees_with_onnx_runtime(name: str, which: int) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.parametrize("name", ["ppocr_v4_det", "ppocr_v4_rec", "scrfd_500m", "silero_vad"])
+@pytest.mark.parametrize("name", ["ppocr_v4_det", "ppocr_v4_rec", "scrfd_500m", "piper_joe", "silero_vad"])
 def test_one_session_serves_both_shapes(name: str) -> None:
     """A session that has planned for other shapes, and for these again, gives the same bits as a fresh one."""
     path = at_hand(name)

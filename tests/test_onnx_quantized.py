@@ -560,3 +560,38 @@ def test_values_that_are_read_in_both_forms() -> None:
             np.testing.assert_allclose(results[name], expected[name], rtol=1e-5, atol=1e-5)
         else:
             assert np.count_nonzero(differences(results[name], expected[name])) <= 1, name
+
+
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_lstm_that_the_dynamic_quantizer_writes(direction: str, per_channel: bool, tmp_path: Path) -> None:
+    """The inputs are quantized as ONNX Runtime does; it also rounds the state at every step, which linnet keeps in f32."""
+    b = Builder(7)
+    directions = 2 if direction == "bidirectional" else 1
+    names = [b.weight(directions, 64, 12), b.weight(directions, 64, 16, spread=0.1), b.weight(directions, 128)]
+    b.nodes.append(
+        helper.make_node("LSTM", ["x", *names, "", "h"], ["y", "y_h", "y_c"], direction=direction, hidden_size=16)
+    )
+    outputs = ["y", "y_h", "y_c"]
+    source, target = tmp_path / "float.onnx", tmp_path / "integer.onnx"
+    onnx.save(b.model({"x": (9, 3, 12), "h": (directions, 3, 16)}, outputs), source)
+    ortq.quantize_dynamic(source, target, weight_type=S8, per_channel=per_channel)
+    proto = onnx.load(target)
+    assert [n.op_type for n in proto.graph.node] == ["DynamicQuantizeLSTM"]
+    values = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    dequantized = b.model({"x": (9, 3, 12), "h": (directions, 3, 16)}, outputs)
+    for place, name in ((1, names[0]), (2, names[1])):
+        stored, scale = (values[proto.graph.node[0].input[i]] for i in (place, 6 + 2 * place))
+        zero = values[proto.graph.node[0].input[7 + 2 * place]]
+        per = (directions, 1, -1) if scale.ndim > 1 else (-1, 1, 1)
+        real = (stored.astype(np.float32) - zero.reshape(per)) * scale.reshape(per)
+        (initializer,) = [t for t in dequantized.graph.initializer if t.name == name]
+        initializer.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(real.swapaxes(1, 2), np.float32), name))
+    feeds = {"x": f32(9, 3, 12), "h": 0.3 * f32(directions, 3, 16)}
+    theirs, truth = reference(proto, feeds), reference(dequantized, feeds)
+    mine = linnet.Session(linnet.from_onnx(proto)).run(feeds)
+    for name in outputs:
+        own, other = (np.abs(v[name] - truth[name]) for v in (mine, theirs))
+        assert mine[name].shape == theirs[name].shape
+        assert own.mean() < 1.05 * other.mean() and own.max() < 0.02, (own.max(), other.max())
+        assert np.abs(mine[name] - theirs[name]).max() < 0.003

@@ -323,10 +323,7 @@ def test_bit_casts(bits: int) -> None:
             to = getattr(TensorProto, target)
             proto = model([helper.make_node("BitCast", ["x"], ["y"], to=to)], {"x": (number, x.shape)}, ["y"])
             (mine,) = run(proto, {"x": x})
-            if target == "BFLOAT16":
-                assert mine.dtype == np.uint16
-            else:
-                assert mine.dtype == helper.tensor_dtype_to_np_dtype(to)
+            assert mine.dtype == helper.tensor_dtype_to_np_dtype(to)
             stored = mine.astype(np.int8) if target in ("INT4", "UINT4", "INT2", "UINT2") else mine
             assert np.array_equal(stored.view(f"u{width // 8}") & np.uint64((1 << bits) - 1), raw), (source, target)
 
@@ -335,3 +332,73 @@ def test_a_bit_cast_to_another_width_is_refused() -> None:
     node = helper.make_node("BitCast", ["x"], ["y"], to=TensorProto.INT64, name="it")
     with pytest.raises(linnet.ConversionError, match="32 bits as a type of 64 bits"):
         linnet.from_onnx(model([node], {"x": (1, [2])}, ["y"]))
+
+
+def movers(kind: narrow.Kind) -> dict[str, tuple[list[onnx.NodeProto], list[TensorProto]]]:
+    """Ops on x [3, 4] (and z [1, 4]) of the type, as ONNX's schemas allow them, or linnet besides."""
+    ones = numpy_helper.from_array(np.ones((1, 4), np.float32).astype(kind.numpy), "z")
+    one = numpy_helper.from_array(np.ones(1, np.float32).astype(kind.numpy), "value")
+
+    def ints(name: str, *values: int) -> TensorProto:
+        return numpy_helper.from_array(np.array(values, np.int64), name)
+
+    node = helper.make_node
+    return {
+        "Pad": ([node("Pad", ["x", "p"], ["y"])], [ints("p", 0, 1, 1, 0)]),
+        "Flatten": ([node("Flatten", ["x"], ["y"], axis=0)], []),
+        "Size": ([node("Size", ["x"], ["y"])], []),
+        "Unsqueeze": ([node("Unsqueeze", ["x", "a"], ["y"])], [ints("a", 0, 2)]),
+        "Concat": ([node("Concat", ["x", "z"], ["y"], axis=0)], [ones]),
+        "Slice": ([node("Slice", ["x", "s", "e"], ["y"])], [ints("s", 1, 0), ints("e", 3, 3)]),
+        "Split": ([node("Split", ["x"], ["y", "w"], axis=1, num_outputs=2)], []),
+        "Gather": ([node("Gather", ["x", "i"], ["y"], axis=1)], [ints("i", 3, 0, 3)]),
+        "Expand": ([node("Expand", ["z", "s"], ["y"])], [ones, ints("s", 3, 4)]),
+        "Tile": ([node("Tile", ["x", "r"], ["y"])], [ints("r", 2, 1)]),
+        "Constant": ([node("Constant", [], ["y"], value=ones)], []),
+        "ConstantOfShape": ([node("ConstantOfShape", ["s"], ["y"], value=one)], [ints("s", 2, 2)]),
+        "CastLike": ([node("Cast", ["x"], ["f"], to=1), node("CastLike", ["f", "x"], ["y"])], []),
+        "TensorScatter": ([node("TensorScatter", ["x", "z"], ["y"], axis=0)], [ones]),
+    }
+
+
+@pytest.mark.parametrize("kind", [*INTEGERS, *FLOATS], ids=names([*INTEGERS, *FLOATS]))
+@pytest.mark.parametrize("op", movers(FLOATS[0]))
+def test_every_op_that_takes_them(kind: narrow.Kind, op: str) -> None:
+    nodes, initializers = movers(kind)[op]
+    codes = np.random.default_rng(6).integers(0, min(1 << kind.bits, 0x70), (3, 4), dtype=np.uint8)  # no NaN
+    x = codes.view(kind.numpy) if not kind.integer else codes.astype(kind.numpy)
+    proto = model(nodes, {"x": (kind.number, [3, 4])}, ["y"], initializers)
+    (y,) = run(proto, {"x": x})
+    if op == "TensorScatter":  # NumPy's reference copies slices
+        wanted = np.concatenate([numpy_helper.to_array(initializers[0]), x[1:]])
+    elif op == "Pad":
+        wanted = np.concatenate(
+            [np.zeros((3, 1), np.uint8).view(x.dtype) if not kind.integer else np.zeros((3, 1), x.dtype), x], 1
+        )
+        wanted = np.concatenate(
+            [wanted, np.zeros((1, 5), np.uint8).view(x.dtype) if not kind.integer else np.zeros((1, 5), x.dtype)]
+        )
+    else:
+        (wanted, *_) = reference(proto, {"x": x})
+    wanted = np.asarray(wanted)
+    assert y.dtype == wanted.dtype and y.shape == wanted.shape
+    if op != "Size":
+        assert y.dtype == kind.numpy
+    np.testing.assert_array_equal(y.astype(np.float32), wanted.astype(np.float32))
+
+
+def test_microscaling_weights() -> None:
+    """MXFP4: float4e2m1 in blocks of 32 with scales of powers of two (OCP Microscaling Formats 1.0)."""
+    generator = np.random.default_rng(8)
+    weights, scales = narrow.BY_NAME["float4e2m1"], narrow.BY_NAME["float8e8m0"]
+    w = generator.integers(0, 16, (64, 48), dtype=np.uint8).view(weights.numpy)
+    s = generator.integers(120, 130, (2, 48), dtype=np.uint8).view(scales.numpy)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "s"], ["d"], axis=0, block_size=32, output_dtype=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "d"], ["y"]),
+    ]
+    initializers = [numpy_helper.from_array(w, "w"), numpy_helper.from_array(s, "s")]
+    x = generator.standard_normal((3, 64)).astype(np.float32)
+    (y,) = run(model(nodes, {"x": (1, [3, 64])}, ["y"], initializers), {"x": x})
+    wanted = x @ (w.astype(np.float32) * np.repeat(s.astype(np.float32), 32, 0))
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())

@@ -129,13 +129,16 @@ for d in ("f32", "i8", "u8", "i16"):
         case(f"MEAN {d} {keep}", "MEAN", [x, c("axes", [1, 2]), q("y", d, size, 0.02, -7)], keep_dims=keep)
     case(f"MEAN {d} axis 2", "MEAN", [x, c("axes", [2]), q("y", d, [2, 9, 4], 0.05, 4)], keep_dims=False)
     case(f"REDUCE_MAX {d}", "REDUCE_MAX", [x, c("axes", [1, 3]), q("y", d, [2, 11], 0.05, 4)], keep_dims=False)
+    if d == "i16":
+        case(f"RESIZE_BILINEAR {d}", "RESIZE_BILINEAR", [x, c("size", [13, 7]), q("y", d, [2, 13, 7, 4], 0.05)],
+             align_corners=False, half_pixel_centers=True)  # fmt: skip
     if d in ("f32", "i8", "u8"):
         if d != "i8":  # LiteRT 2.3's reference kernel gives -1 for every int8 sum
             case(f"SUM {d}", "SUM", [x, c("axes", [1, 2]), q("y", d, [2, 4], 0.9, 0)], keep_dims=False)
         for corners, half in ((False, False), (False, True), (True, False)):
             for op in ("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"):
                 case(f"{op} {d} {corners} {half}", op, [x, c("size", [13, 7]), q("y", d, [2, 13, 7, 4], 0.05, 4)],
-                     off=1 if op == "RESIZE_BILINEAR" else 0, align_corners=corners, half_pixel_centers=half)  # fmt: skip
+                     align_corners=corners, half_pixel_centers=half)  # fmt: skip
     case(f"PAD {d}", "PAD", [x, c("pads", [[0, 0], [1, 2], [0, 3], [0, 0]]), q("y", d, [2, 12, 14, 4], 0.05, 4)])
     case(f"TRANSPOSE {d}", "TRANSPOSE", [x, c("perm", [0, 3, 1, 2]), q("y", d, [2, 4, 9, 11], 0.05, 4)])
     case(f"STRIDED_SLICE {d}", "STRIDED_SLICE", [x, c("begin", [0, 1, -3, 0]), c("end", [0, 8, 0, 2]),
@@ -168,6 +171,9 @@ for d in ("i8", "u8", "i16"):
     case(f"DEQUANTIZE {d}", "DEQUANTIZE", [q("x", d, [3, 50], 0.02, 3), T("y", "f32", [3, 50])], tolerance=0)
     other = "u8" if d == "i8" else "i8"
     case(f"requantize {d}", "QUANTIZE", [q("x", d, [3, 50], 0.02, 3), q("y", other, [3, 50], 0.033, -4)])
+case("QUANTIZE i16 i32", "QUANTIZE", [T("x", "i16", [3, 50], 0.001), T("y", "i32", [3, 50], 3e-7)])
+case("QUANTIZE i32 i16", "QUANTIZE", [T("x", "i32", [3, 50], 0.05), T("y", "i16", [3, 50], 0.0009)])
+case("QUANTIZE i32 i8", "QUANTIZE", [T("x", "i32", [3, 50], 0.05), T("y", "i8", [3, 50], 0.02, -3)])
 case("PRELU i8", "PRELU", [q("x", "i8", [2, 5, 4, 3], 0.05, 4), c("s", [[[9, -70, 100]]], np.int8, scale=0.01, zero=-3),
      q("y", "i8", [2, 5, 4, 3], 0.04, 1)])  # fmt: skip
 for op in ("EXP", "SIN", "COS", "FLOOR", "CEIL", "ROUND", "ABS", "NEG", "ELU", "SQUARE"):
@@ -303,6 +309,20 @@ case("FULLY_CONNECTED 4-D", "FULLY_CONNECTED", [T("x", "f32", [2, 3, 4]), c("w",
      T("y", "f32", [2, 3, 5])], keep_dims=True, activation="none")  # fmt: skip
 case("int32 ADD", "ADD", [T("a", "i32", [9]), T("b", "i32", [9]), T("y", "i32", [9])], activation="relu")
 
+
+def computed(name: str, op: str, x: T, operands: Sequence[Any], y: Sequence[int], **options: Any) -> None:
+    """A case whose integer operands are known only while running: each is the sum of a constant and an input of zeros."""
+    COMPUTED.append((name, op, x, [np.asarray(v, np.int32) for v in operands], y, options))
+
+
+COMPUTED: list[tuple[str, str, T, list[np.ndarray], Sequence[int], dict[str, Any]]] = []
+X = T("x", "f32", [5, 7, 6])
+computed("SLICE", "SLICE", X, [[1, 0, 2], [3, -1, 2]], [3, 7, 2])
+computed("PAD", "PAD", X, [[[1, 0], [0, 2], [3, 1]]], [6, 9, 10])
+computed("STRIDED_SLICE", "STRIDED_SLICE", X, [[1, 0, -1], [4, 0, 0]], [3, 4], begin_mask=2, end_mask=2, shrink_mask=4,
+         strides=[1, 2, 1])  # fmt: skip
+computed("STRIDED_SLICE back", "STRIDED_SLICE", X, [[4, 6], [0, -8]], [4, 7, 6], strides=[-1, -1])
+computed("STRIDED_SLICE ellipsis", "STRIDED_SLICE", X, [[0, 2], [0, 5]], [5, 7, 3], ellipsis_mask=1, strides=[1, 1])
 
 P = [T("x", "f32", [3, 6, 4]), T("y", "f32", [3, 6, 4])]
 case("MATRIX_DIAG", "MATRIX_DIAG", [T("x", "f32", [3, 4]), T("y", "f32", [3, 4, 4])])
@@ -463,3 +483,44 @@ def test_weights_quantized_by_blocks_agree(keep: bool) -> None:
     (wanted,), got = reference(model, [x], False), linnet.Session(linnet.from_tflite(model)).run({"x": x})["y"]
     assert got.shape == wanted.shape
     assert float(np.abs(got - wanted).max()) <= 1e-5 * float(np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("op", ["RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL"])
+@pytest.mark.parametrize("seeds", [(7, 0), (-3, 1 << 20)])
+def test_random_numbers_are_those_of_the_first_run(op: str, seeds: tuple[int, int]) -> None:
+    """Later runs draw others, of the same distribution."""
+    weights = np.float32([[0.1, 1.5, -0.3, 0.7], [2, -1, 0, 0.5]])
+    drawing = op == "MULTINOMIAL"
+    tensors = [c("w", weights, np.float32), c("n", 1001 if drawing else [3, 333])]
+    tensors += [T("y", "i32" if drawing else "f32", [2, 1001] if drawing else [3, 333])]
+    operator = O(op, ["w", "n"] if drawing else ["n"], ["y"], {"seed": seeds[0], "seed2": seeds[1]})
+    model = build(G(tensors, [operator], [], ["y"]))
+    (wanted,), session = reference(model, [], False), linnet.Session(linnet.from_tflite(model))
+    first, second = session.run({})["y"], session.run({})["y"]
+    assert (first.shape, first.dtype) == (wanted.shape, wanted.dtype)
+    assert float(np.abs(first.astype(np.float64) - wanted).max()) <= (0 if drawing else 2e-6)
+    assert not np.array_equal(first, second)
+    share = np.mean(second.astype(np.float64))
+    assert abs(share - float(wanted.mean())) < 0.1
+
+
+@pytest.mark.parametrize("name", [case[0] for case in COMPUTED])
+def test_operands_may_be_computed_while_running(name: str) -> None:
+    _, op, x, operands, shape, options = next(case for case in COMPUTED if case[0] == name)
+    options = dict(options)
+    strides = options.pop("strides", None)
+    tensors, operators, inputs = [x, T("y", "f32", shape)], [], ["x"]
+    for i, value in enumerate(operands):
+        tensors += [T(f"z{i}", "i32", value.shape), c(f"c{i}", value), T(f"o{i}", "i32", value.shape)]
+        operators.append(O("ADD", [f"z{i}", f"c{i}"], [f"o{i}"], {"activation": "none"}))
+        inputs.append(f"z{i}")
+    names = ["x", *(f"o{i}" for i in range(len(operands)))]
+    if strides is not None:
+        tensors.append(c("strides", strides))
+        names.append("strides")
+    model = build(G(tensors, [*operators, O(op, names, ["y"], options)], inputs, ["y"]))
+    feeds = [random(x, np.random.default_rng(3)), *(np.zeros_like(v) for v in operands)]
+    (wanted,) = reference(model, feeds)
+    got = linnet.Session(linnet.from_tflite(model)).run(dict(zip(inputs, feeds, strict=True)))["y"]
+    assert list(wanted.shape) == list(shape)
+    np.testing.assert_array_equal(got, wanted)

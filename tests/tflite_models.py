@@ -34,7 +34,7 @@ UNION = {
 }  # fmt: skip
 _FLAGS = {
     "i8": number_types.Int8Flags, "bool": number_types.BoolFlags, "i32": number_types.Int32Flags,
-    "f32": number_types.Float32Flags,
+    "i64": number_types.Int64Flags, "f32": number_types.Float32Flags,
 }  # fmt: skip
 
 

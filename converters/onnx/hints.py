@@ -34,6 +34,8 @@ REWRITES: dict[str, str] = {
     "RandomUniformLike": _RANDOM,
     "RegexFullMatch": _OUTSIDE,
     "RoiAlign": "GridSample at the sampling points of each box, then AveragePool",
+    "MelWeightMatrix": "compute the matrix while exporting, as a constant",
+    "STFT": "Conv with the windowed cosines and sines as weights, stride the hop",
     "StringConcat": _OUTSIDE,
     "StringNormalizer": _OUTSIDE,
     "StringSplit": _OUTSIDE,

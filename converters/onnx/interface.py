@@ -26,6 +26,11 @@ Shapes = Mapping[str, "Sequence[int] | Sequence[Sequence[int]] | None"]
 
 def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, shapes: dict[str, Any]) -> None:
     """Makes a placeholder for every tensor of every input. shapes: see `from_onnx`."""
+    for info in (*graph.input, *graph.output):
+        if not isinstance(info.name, str):  # protobuf gives bytes where a name is no UTF-8
+            name = bytes(info.name).decode("utf-8", "backslashreplace")
+            importer.problem(None, "the name of an input or output is no text", "export the model again", name)
+            info.name = name
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
     for name in shapes:

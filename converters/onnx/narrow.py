@@ -70,31 +70,24 @@ class Kind:
         return codes.astype(self.numpy) if self.integer else codes.astype(np.uint8).view(self.numpy)
 
 
-def _float(name: str, bits: int, mantissa: int, bias: int, top: int, nan: int | None, inf: int | None = None) -> Kind:
-    return Kind(name.lower(), getattr(TensorProto, name), bits, "u8", mantissa, bias, top, nan, inf)
+def _kinds() -> dict[int, Kind]:
+    """Every narrow type that the installed onnx package knows, by its number."""
+    rows: list[tuple[str, Any]] = [(f"{sign}INT{n}", (n, "u8" if sign else "i8")) for n in (2, 4) for sign in ("", "U")]
+    rows += [  # bits, storage, mantissa, bias, top, nan, inf
+        ("FLOAT8E4M3FN", (8, "u8", 3, 7, 0x7E, 0x7F)),
+        ("FLOAT8E4M3FNUZ", (8, "u8", 3, 8, 0x7F, 0x80)),
+        ("FLOAT8E5M2", (8, "u8", 2, 15, 0x7B, 0x7E, 0x7C)),
+        ("FLOAT8E5M2FNUZ", (8, "u8", 2, 16, 0x7F, 0x80)),
+        ("FLOAT8E8M0", (8, "u8", 0, 127, 0xFE, 0xFF)),
+        ("FLOAT6E2M3", (6, "u8", 3, 1, 0x1F)),
+        ("FLOAT6E3M2", (6, "u8", 2, 3, 0x1F)),
+        ("FLOAT4E2M1", (4, "u8", 1, 1, 0x7)),
+    ]
+    numbers = dict(TensorProto.DataType.items())
+    return {numbers[name]: Kind(name.lower(), numbers[name], *row) for name, row in rows if name in numbers}
 
 
-KINDS: dict[int, Kind] = {
-    kind.number: kind
-    for kind in (
-        *(
-            Kind(f"{sign}int{bits}", getattr(TensorProto, f"{sign}int{bits}".upper()), bits, "u8" if sign else "i8")
-            for bits in (2, 4)
-            for sign in ("", "u")
-        ),
-        _float("FLOAT8E4M3FN", 8, 3, 7, 0x7E, 0x7F),
-        _float("FLOAT8E4M3FNUZ", 8, 3, 8, 0x7F, 0x80),
-        _float("FLOAT8E5M2", 8, 2, 15, 0x7B, 0x7E, 0x7C),
-        _float("FLOAT8E5M2FNUZ", 8, 2, 16, 0x7F, 0x80),
-        _float("FLOAT8E8M0", 8, 0, 127, 0xFE, 0xFF),
-        _float("FLOAT4E2M1", 4, 1, 1, 0x7, None),
-        *(  # onnx has them from opset 28 on
-            _float(name, 6, mantissa, bias, 0x1F, None)
-            for name, mantissa, bias in (("FLOAT6E2M3", 3, 1), ("FLOAT6E3M2", 2, 3))
-            if hasattr(TensorProto, name)
-        ),
-    )
-}
+KINDS = _kinds()
 BY_NAME = {kind.name: kind for kind in KINDS.values()}
 
 # fmt: off
@@ -107,6 +100,7 @@ MOVERS = frozenset({
 # Ops whose rules look at the types themselves, or do not look at elements at all.
 AWARE = frozenset({
     "BitCast", "Cast", "CastLike", "ConcatFromSequence", "Constant", "ConstantOfShape", "DequantizeLinear",
+    "GatherBlockQuantized",
     "If", "IsInf", "IsNaN", "Loop", "Optional", "OptionalGetElement", "OptionalHasElement", "QuantizeLinear",
     "Scan", "SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert", "SequenceLength",
     "SequenceMap", "Shape", "Size", "SplitToSequence",

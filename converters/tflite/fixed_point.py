@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767)}
+LIMITS = {**RANGES, "i32": (-(1 << 31), (1 << 31) - 1)}  # of all integers that QUANTIZE makes
 Integers = npt.NDArray[np.int64]
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
+from linnet.converters.tflite.fixed_point import LIMITS, RANGES, quantize_multiplier
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpec, option
 from linnet.graph import Function, Quantization, Tensor, emit, numpy_dtype
@@ -203,9 +203,15 @@ class Operation:
         sx, zx = per_tensor(x.quantization, "the input")
         sy, zy = per_tensor(spec.quantization, "the output")
         fixed, shift = quantize_multiplier(float(sx) / float(sy))
-        low, high = RANGES[spec.dtype]
-        body = lambda v: ((v - zx).fixed_multiply(fixed, -shift) + zy).max(low).min(high)  # noqa: E731
-        return self.quantized(self.map([x], body, spec.dtype), spec)
+        if spec.dtype not in LIMITS:
+            raise Unsupported(f"integers of type {spec.dtype} as the result", "export it again")
+        low, high = LIMITS[spec.dtype]
+
+        def body(v: Expr) -> Expr:
+            return (scaled(v - zx, fixed, shift).cast("i64") + zy).max(low).min(high)
+
+        narrow = lambda v: (scaled(v - zx, fixed, shift) + zy).max(low).min(high)  # noqa: E731
+        return self.quantized(self.map([x], body if spec.dtype == "i32" else narrow, spec.dtype), spec)
 
     def activate(self, y: Tensor, name: str | None = None, index: int = 0) -> Tensor:
         """The fused activation: a clamp of numbers, or of integers by the output's quantization."""
@@ -295,6 +301,12 @@ class Operation:
     def indices(self, index: int) -> Tensor:
         """A shape or index operand as i64."""
         return self.cast(self.input(index), "i64")
+
+
+def scaled(x: Expr, fixed: int, shift: int) -> Expr:
+    """An i32 times fixed * 2^(shift - 31). Beyond what a shift can do, which only scales of unused tensors ask for, TFLite's
+    result is undefined; here it is saturated."""
+    return x.sign() * (1 << 30) if shift > 30 else x.fixed_multiply(fixed, -shift)
 
 
 def round_away(x: Expr) -> Expr:

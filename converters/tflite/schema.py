@@ -121,6 +121,7 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
     "CALL_ONCE": {"subgraph": (0, "i32")}, "VAR_HANDLE": {"container": (0, "string"), "shared_name": (1, "string")},
     "FAKE_QUANT": {"min": (0, "f32"), "max": (1, "f32"), "bits": (2, "i32"), "narrow": (3, "bool")},
     **{op: {"activation": (0, "i8")} for op in ("ADD", "SUB", "MUL", "DIV")},
+    **{op: {"seed": (0, "i64"), "seed2": (1, "i64")} for op in ("RANDOM_UNIFORM", "RANDOM_STANDARD_NORMAL", "MULTINOMIAL")},
     **{op: {"block": (0, "i32")} for op in ("SPACE_TO_DEPTH", "DEPTH_TO_SPACE")},
     **{op: {"count": (0, "i32")} for op in ("SPLIT", "SPLIT_V")},
     **{
@@ -135,8 +136,8 @@ OPTIONS: dict[str, dict[str, tuple[Any, ...]]] = {
 
 _FLAGS: dict[str, Any] = {
     "i8": number_types.Int8Flags, "u8": number_types.Uint8Flags, "bool": number_types.BoolFlags,
-    "i32": number_types.Int32Flags, "u32": number_types.Uint32Flags, "u64": number_types.Uint64Flags,
-    "f32": number_types.Float32Flags,
+    "i64": number_types.Int64Flags, "i32": number_types.Int32Flags, "u32": number_types.Uint32Flags,
+    "u64": number_types.Uint64Flags, "f32": number_types.Float32Flags,
 }  # fmt: skip
 
 
@@ -398,6 +399,8 @@ def _quantization(table: Reader | None, dtype: str, rank: int) -> Quantization |
     if not np.all(np.isfinite(scale)) or not np.all(scale > 0):
         return None  # a placeholder of converters, not a quantization
     zeros: npt.NDArray[Any] = np.zeros(scale.size, np.int64) if zero is None or zero.size == 0 else zero
+    if rank == 1:
+        axis = 0  # some files write that of the weights for a bias too
     if scale.size > 1 and not 0 <= axis < rank:
         raise ValueError(f"quantized dimension {axis} of {rank}")
     stored = np.broadcast_to(zeros, scale.shape).astype(np.int32)

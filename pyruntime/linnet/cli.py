@@ -143,7 +143,7 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
         return
     click.echo(f"{model}: {_size(report['bytes'])}, format {report['format']}, {report['producer']}")
     for key, value in report["metadata"].items():
-        click.echo(f"  {key}: {value}")
+        click.echo(f"  {key}: {_short_text(value)}")
     tables = []
     ports = _table("Signatures", "signature", "", "name", "dtype", "shape", "quantization")
     for signature in report["signatures"]:
@@ -232,6 +232,7 @@ def run(
     files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
         _save_all(output_dir, {path: outputs[name] for name, path in files.items() if path is not None})
+        described.save_pictures(outputs, {n: path.with_suffix(".png") for n, path in files.items() if path is not None})
     report = [
         {
             "name": name, "dtype": str(value.dtype), "shape": list(value.shape),
@@ -426,6 +427,12 @@ def _quant(spec: dict[str, Any]) -> str:
     if q["axis"] is not None:
         return f"per axis {q['axis']} ({len(q['scale'])} scales)"
     return f"scale {q['scale'][0]:.6g} zero {q['zero'][0]}"
+
+
+def _short_text(text: str) -> str:
+    """One line: of several, the first and how many follow."""
+    first, *rest = text.split("\n")
+    return f"{first} (and {len(rest)} more lines)" if rest else first
 
 
 def _short(value: Any) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
+import io
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from linnet.file import write_atomic
 from linnet.preprocess._edit import io_key, labels_key, parse_io
 from linnet.session import Model
 
@@ -50,6 +54,17 @@ class Described:
                 labels = self.labels(name)
                 made[name] = [{"text": "".join(labels[int(i)] for i in np.ravel(value) if 0 <= i < len(labels))}]
         return made
+
+    def save_pictures(self, outputs: Arrays, paths: Mapping[str, Path]) -> None:
+        """Writes outputs that are masks as grey PNG files, where Pillow is installed. FileError when that fails."""
+        for name, path in paths.items():
+            about = self.about(name)
+            if about is not None and about[0] == "mask" and importlib.util.find_spec("PIL") is not None:
+                from PIL import Image
+
+                content = io.BytesIO()
+                Image.fromarray(outputs[name]).save(content, "PNG")
+                write_atomic(path, iter([content.getvalue()]))
 
     def _label(self, name: str, index: int) -> str:
         labels = self.labels(name)

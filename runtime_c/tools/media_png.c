@@ -69,3 +69,14 @@ bool media_read_png(FILE *file, npy_array *out, int *orientation, char *problem,
     free(r.rows);
     return good;
 }
+
+bool media_write_png(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size) {
+    png_image image = {.version = PNG_IMAGE_VERSION, .format = PNG_FORMAT_GRAY};
+    if (info->dtype != LINNET_U8 || info->rank != 2 || info->shape[0] < 1 || info->shape[1] < 1)
+        return media_problem(problem, size, "%s", ""); /* nothing that could be a picture */
+    image.height = (png_uint_32)info->shape[0];
+    image.width = (png_uint_32)info->shape[1];
+    if (png_image_write_to_file(&image, path, 0, data, 0, NULL)) return true;
+    remove(path);
+    return media_problem(problem, size, "%s", image.message);
+}

@@ -212,8 +212,9 @@ static void one_case(fuzz *f) {
     for (int i = 0; i < outputs && status == LINNET_OK; i++) {
         linnet_operand *o = &f->outputs[i];
         size_t bytes;
-        if (op->id == LN_OP_NONZERO && o->rank == 2 && f->inputs[0].rank >= 0)
-            o->shape[1] = elements(&f->inputs[0]) == SIZE_MAX ? -1 : (int64_t)elements(&f->inputs[0]);
+        size_t most = elements(&f->inputs[op->id == LN_OP_NMS]); /* of what depends on data */
+        for (int d = 0; d < o->rank && (op->flags & LN_OP_DATA_DEPENDENT) && most < SIZE_MAX; d++)
+            if (o->shape[d] < 0) o->shape[d] = (int64_t)most;
         bytes = elements(o);
         if (bytes == SIZE_MAX)
             ready = 0;

@@ -6,9 +6,9 @@ from __future__ import annotations
 import importlib
 
 FAMILIES = (
-    "activation", "arithmetic", "control", "convolution", "detection", "einsum", "generate", "indexing", "linear",
-    "logic", "microsoft", "movement", "normalization", "pooling", "quantization", "quantized_ops", "random",
-    "recurrent", "reduction", "resizing", "sampling", "sequences", "sets", "spectral",
+    "activation", "arithmetic", "attention", "contrib", "control", "convolution", "detection", "einsum", "generate",
+    "indexing", "linear", "logic", "microsoft", "movement", "normalization", "pooling", "quantization", "quantized_ops",
+    "random", "recurrent", "reduction", "resizing", "sampling", "sequences", "sets", "spectral",
 )  # fmt: skip
 
 

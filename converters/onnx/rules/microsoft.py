@@ -13,7 +13,6 @@ from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, rule
 from linnet.converters.onnx.rules.convolution import conv
 from linnet.converters.onnx.rules.linear import gemm, product
-from linnet.converters.onnx.rules.quantized_ops import standing_in
 from linnet.graph import Tensor
 
 
@@ -76,18 +75,18 @@ def fused_matmul(op: Operation) -> Tensor:
     return y if alpha == 1 else op.map([y], lambda p, v: v * alpha)
 
 
-def _gelu(x: Expr) -> Expr:
+def gelu(x: Expr) -> Expr:
     return x * 0.5 * ((x * math.sqrt(0.5)).unary("erf") + 1)
 
 
-def _fast_gelu(x: Expr) -> Expr:
+def fast_gelu(x: Expr) -> Expr:
     return x * 0.5 * (((x * x * x * 0.044715 + x) * math.sqrt(2 / math.pi)).unary("tanh") + 1)
 
 
 @rule("Gelu", "BiasGelu", "FastGelu", domain=MICROSOFT)
 def gelus(op: Operation) -> Tensor:
     """Exact (erf), or by tanh for FastGelu; of the sum with the bias when there is one."""
-    body = _fast_gelu if op.node.op_type == "FastGelu" else _gelu
+    body = fast_gelu if op.node.op_type == "FastGelu" else gelu
     if (bias := op.optional(1)) is not None:
         return op.map([op.input(0), bias], lambda p, x, b: body(x + b))
     return op.map([op.input(0)], lambda p, x: body(x))
@@ -149,99 +148,9 @@ def embed_layer_norm(op: Operation) -> list[Tensor | None]:
     return outputs[: max(len(op.node.output), 1)]
 
 
-@rule("Attention", domain=MICROSOFT)
-def attention(op: Operation) -> Tensor:
-    """Self-attention with packed weights: softmax(q k^T * scale + mask) v. Masks: raw [b, total] or lengths [b]."""
-    x, w, bias, mask, added = op.input(0), op.input(1), op.optional(2), op.optional(3), op.optional(5)
-    if op.optional(4) is not None or op.optional(6) is not None or op.wants(1):
-        raise op.unsupported("past and present keys", "export the model without a cache")
-    if op.attribute("do_rotary", 0) or op.attribute("past_present_share_buffer", 0):
-        raise op.unsupported("rotary embeddings inside Attention", "export the model unfused")
-    op.ignore("rotary_embedding_dim")
-    qkv = op.emit("matmul", [x, w] if bias is None else [x, w, bias])
-    width = w.shape[1] if w.shape is not None and len(w.shape) == 2 else None
-    if not isinstance(width, int):
-        raise op.unknown("the width of the weight is not known")
-    return attended(op, qkv, list(op.attribute("qkv_hidden_sizes", [])) or [width // 3] * 3, mask, added)
-
-
-def attended(op: Operation, qkv: Tensor, sizes: list[int], mask: Tensor | None, added: Tensor | None) -> Tensor:
-    """Attention over q, k and v that lie beside each other: [batch, length, sum(sizes)] to [batch, length, sizes[2]]."""
-    return of_heads(op, op.emit_all("copy", [qkv], 3, kind="split", axis=-1, shape=sizes), sizes, mask, added)
-
-
-def of_heads(op: Operation, parts: list[Tensor], sizes: list[int], mask: Tensor | None, added: Tensor | None) -> Tensor:
-    """Attention of q [batch, length, sizes[0]] over k and v of [batch, total, ...]."""
-    heads, filler = op.attribute("num_heads", 1), op.attribute("mask_filter_value", -10000.0)
-    scale = op.attribute("scale", 0.0) or 1 / math.sqrt(sizes[0] // heads)
-    causal = op.attribute("unidirectional", 0)
-    q, k, v = (
-        op.transpose(op.reshape(t, [0, 0, heads, size // heads]), [0, 2, 1, 3])
-        for t, size in zip(parts, sizes, strict=True)
-    )
-    scores = op.map([op.emit("matmul", [q, k], transpose_b=True)], lambda p, s: s * scale)
-    if mask is not None:
-        rank = rank_of(mask, "the mask")
-        if rank == 1:  # lengths: what lies behind the end is masked
-            lengths = op.reshape(mask, [-1, 1, 1, 1])
-            scores = op.map(
-                [scores, lengths],
-                lambda p, s, n: p.iota(3, "i32").binary("lt", n.cast("i32")).select(s, s + filler),
-                "f32",
-            )
-        elif rank in (2, 3):
-            shown = op.unsqueeze(mask, [1, 2] if rank == 2 else [1])
-            scores = op.map([scores, shown], lambda p, s, m: s + (1 - m.cast("f32")) * filler, "f32")
-        else:
-            raise op.unsupported(f"a mask of rank {rank}", "give lengths [b], [b, total] or [b, length, total]")
-    if causal:
-        scores = op.map(
-            [scores], lambda p, s: p.iota(3, "i32").binary("le", p.iota(2, "i32")).select(s, s * 0 + filler), "f32"
-        )
-    if added is not None:
-        scores = op.map([scores, added], lambda p, s, b: s + b)
-    y = op.emit("matmul", [op.emit("softmax", [scores], axis=-1), v])
-    return op.reshape(op.transpose(y, [0, 2, 1, 3]), [0, 0, sizes[2]])
-
-
-@rule("MultiHeadAttention", domain=MICROSOFT)
-def multi_head_attention(op: Operation) -> Tensor:
-    """Attention whose projections are done: q, k and v of [batch, length, width], with one bias for all three."""
-    bias, mask, added = op.optional(3), op.optional(4), op.optional(5)
-    if any(op.optional(i) is not None for i in range(6, len(op.inputs))) or op.wants(1) or op.wants(2):
-        raise op.unsupported("past and present keys", "export the model without a cache")
-    parts = [op.input(0), op.optional(1), op.optional(2)]
-    sizes = [t.shape[2] if t is not None and t.shape is not None and len(t.shape) == 3 else None for t in parts]
-    widths = [d for d in sizes if isinstance(d, int)]
-    given = [t for t in parts if t is not None]
-    if len(given) != 3 or len(widths) != 3:
-        raise op.unsupported("packed or cached keys and values, or widths that are not known", "give q, k, v of rank 3")
-    if bias is not None:
-        biases = op.emit_all("copy", [bias], 3, kind="split", axis=0, shape=widths)
-        given = [op.map([t, b], lambda p, v, w: v + w) for t, b in zip(given, biases, strict=True)]
-    return of_heads(op, given, widths, mask, added)
-
-
 @rule("SimplifiedLayerNormalization", domain=MICROSOFT)
 def simplified_layer_norm(op: Operation) -> Tensor:
     """Root-mean-square norm; ONNX Runtime writes it into the main domain."""
     op.ignore("stash_type")
     epsilon, axis = op.attribute("epsilon", 1e-5), op.attribute("axis", -1)
     return op.emit("layer_norm", [op.input(0), op.input(1)], axis=axis, epsilon=epsilon, rms=True)
-
-
-@rule("QAttention", domain=MICROSOFT)
-def qattention(op: Operation) -> Tensor:
-    """Attention whose packed projection is a product of integers."""
-    from linnet.converters.onnx.rules.quantized_ops import scaled_product
-
-    x, w, bias, mask = op.input(0), op.input(1), op.input(2), op.optional(5)
-    if op.optional(8) is not None or op.wants(1):
-        raise op.unsupported("past and present keys", "export the model without a cache")
-    op.ignore("do_rotary", "past_present_share_buffer")
-    zeros = [op.optional(6), op.optional(7)]
-    qkv = scaled_product(op, x, w, [op.input(3), op.input(4)], zeros, bias)
-    width = w.shape[1] if w.shape is not None and len(w.shape) == 2 else None
-    if not isinstance(width, int):
-        raise op.unknown("the width of the weight is not known")
-    return attended(standing_in(op, []), qkv, [width // 3] * 3, mask, None)

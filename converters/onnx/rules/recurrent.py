@@ -3,14 +3,15 @@ Layouts with the batch first are transposed at the borders."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.problems import Unsupported
-from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.registry import MICROSOFT, rule
+from linnet.converters.onnx.rules.quantized_ops import quantized_dynamically, real, scaled_product
 from linnet.graph import Tensor
 
 
@@ -69,10 +70,45 @@ def activations(op: Operation, kind: str, directions: int) -> dict[str, list[int
 @rule("RNN", "GRU", "LSTM")
 def recurrent(op: Operation) -> Sequence[Tensor | None]:
     """inputs X, W, R, B, sequence_lens, initial_h, initial_c, P; outputs Y, Y_h, Y_c."""
-    kind = op.node.op_type.lower()
+    w = op.input(1)
+
+    def project(x: Tensor, width: int, bias: Tensor | None) -> Tensor:
+        operands = [x, op.reshape(w, [width, -1]), *([bias] if bias is not None else [])]
+        return op.emit("matmul", operands, transpose_b=True)
+
+    return layer(op, op.node.op_type.lower(), op.input(2), project)
+
+
+@rule("DynamicQuantizeLSTM", domain=MICROSOFT, like="LSTM")
+def dynamic_quantize_lstm(op: Operation) -> Sequence[Tensor | None]:
+    """W [D,I,4H] and R [D,H,4H] are integers, with scales and zero points [D] or [D,4H]. The product with W is one of
+    integers, as in ONNX Runtime; the state stays f32, where that quantizes it anew at each step."""
+    directions = 2 if str(op.attribute("direction", "forward")).lower() == "bidirectional" else 1
+
+    def part(index: int, direction: int) -> Tensor:
+        """A weight [.,4H], a scale or a zero point, [] or [4H], of one direction."""
+        return op.squeeze(op.slice(op.input(index), 0, direction, direction + 1), [0])
+
+    def project(x: Tensor, width: int, bias: Tensor | None) -> Tensor:
+        levels, scale, zero = quantized_dynamically(op, x)
+        parts = [scaled_product(op, levels, part(1, d), [scale, part(8, d)], [zero, part(9, d)], None)
+                 for d in range(directions)]  # fmt: skip
+        y = op.concat(parts, 2) if directions > 1 else parts[0]
+        return y if bias is None else op.map([y, bias], lambda p, v, b: v + b)
+
+    weights = [real(op, part(2, d), part(10, d), part(11, d), axis=1) for d in range(directions)]
+    stacked = op.concat([op.unsqueeze(op.transpose(r, [1, 0]), [0]) for r in weights], 0)
+    return layer(op, "lstm", stacked, project)
+
+
+def layer(
+    op: Operation, kind: str, r: Tensor, project: Callable[[Tensor, int, Tensor | None], Tensor]
+) -> Sequence[Tensor | None]:
+    """The op `recurrent`. r: [directions, gates * hidden, hidden]. project(x [time, batch, input], width, bias [width]):
+    the products of the inputs with the weights of all directions, [time, batch, width]."""
     direction = str(op.attribute("direction", "forward")).lower()
     directions, gates = 2 if direction == "bidirectional" else 1, GATES[kind]
-    x, w, r, bias = op.input(0), op.input(1), op.input(2), op.optional(3)
+    x, bias = op.input(0), op.optional(3)
     hidden = op.attribute("hidden_size") or (r.shape[2] if r.shape is not None and len(r.shape) == 3 else None)
     if not isinstance(hidden, int):
         raise op.unknown("hidden_size is not given and the shape of R is not known")
@@ -88,8 +124,7 @@ def recurrent(op: Operation) -> Sequence[Tensor | None]:
         **activations(op, kind, directions),
     }
     width = gates * hidden
-    projection = [op.transpose(x, (1, 0, 2)) if batch_first else x, op.reshape(w, [directions * width, -1])]
-    hidden_bias = None
+    input_bias = hidden_bias = None
     if bias is not None:
         of_input, of_state = op.slice(bias, 1, 0, width), op.slice(bias, 1, width, 2 * width)
         if reset_after:  # that of the hidden gate belongs to its product with the state
@@ -97,11 +132,12 @@ def recurrent(op: Operation) -> Sequence[Tensor | None]:
             keep = op.constant(np.repeat([1.0, 1.0, 0.0], hidden)[None], of_state.dtype)
             of_state = op.map([of_state, keep], lambda p, v, k: v * k)
         summed = op.map([of_input, of_state], lambda p, v, s: v + s)
-        projection.append(op.reshape(summed, [directions * width]))
+        input_bias = op.reshape(summed, [directions * width])
     states = [op.optional(i) for i in (5, 6 if kind == "lstm" else len(op.inputs))]
     if batch_first:
         states = [s if s is None else op.transpose(s, (1, 0, 2)) for s in states]
-    operands = [op.emit("matmul", projection, transpose_b=True), r, *states, op.optional(4)]
+    projected = project(op.transpose(x, (1, 0, 2)) if batch_first else x, directions * width, input_bias)
+    operands = [projected, r, *states, op.optional(4)]
     operands += [op.optional(7) if kind == "lstm" else None, hidden_bias]
     wanted = max((i + 1 for i in range(3) if op.wants(i)), default=1)
     results = op.emit_all("recurrent", operands, wanted, **attributes)

@@ -8,7 +8,7 @@ import importlib
 FAMILIES = (
     "arithmetic", "activation", "comparison", "convolution", "linear", "pooling", "movement", "indexing", "reduction",
     "quantization", "resizing", "normalization", "state", "control", "recurrent", "svdf", "segments",
-    "spectral", "detection", "mediapipe", "audio",
+    "spectral", "detection", "mediapipe", "audio", "random",
 )  # fmt: skip
 
 

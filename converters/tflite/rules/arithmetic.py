@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
-from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization
+from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization, scaled
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Tensor
 from linnet.mapping import Expr
@@ -79,7 +79,7 @@ def mul(op: Operation) -> Tensor:
     low, high = op.limits(op.activation())
 
     def body(x: Expr, y: Expr) -> Expr:
-        return (((x - za) * (y - zb)).fixed_multiply(fixed, -shift) + zy).max(low).min(high)
+        return (scaled((x - za) * (y - zb), fixed, shift) + zy).max(low).min(high)
 
     return op.quantized(op.map([a, b], body, spec.dtype), spec)
 

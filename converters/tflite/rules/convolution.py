@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from linnet.converters.tflite import hybrid
 from linnet.converters.tflite.fixed_point import RANGES
-from linnet.converters.tflite.operation import Operation, dequantized
+from linnet.converters.tflite.operation import Operation, dequantized, per_tensor
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Quantization, Tensor
 
@@ -62,6 +62,22 @@ def product_operands(
             raise op.unsupported(f"a bias of {bias.dtype} beside integers", "quantize the model again")
         bias = op.constant(bias.data.astype(np.int64 if wide == "i64" else np.int32))
     return x, w, bias, True
+
+
+def one_scale(op: Operation, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """The operands, said to have the scales (float(sx * sw), 1): TFLite rounds this product to a float before it divides by
+    the output's scale, where the weight is quantized per tensor (GetQuantizedConvolutionMultipler)."""
+    assert x.quantization is not None and w.quantization is not None
+    sx, zx = per_tensor(x.quantization, "the input")
+    sw, zw = per_tensor(w.quantization, "the weight")
+    product = np.float32(sx * sw)
+    if float(product) == float(sx) * float(sw):
+        return x, w
+    relabelled = op.emit("copy", [x], Quantization(np.array([product]), np.array([zx], np.int32)), kind="identity")
+    value = Quantization(np.ones(1, np.float32), np.array([zw], np.int32))
+    if w.data is not None:
+        return relabelled, op.constant(w.data, value)
+    return relabelled, op.emit("copy", [w], value, kind="identity")
 
 
 def finish(op: Operation, y: Tensor) -> Tensor:
@@ -127,6 +143,7 @@ def conv(op: Operation) -> Tensor:
     x, w, bias, integer = product_operands(op, x, value, moved(quantization, 0), op.optional(2))
     if integer:
         attributes["requant"] = "tflite"
+        x, w = one_scale(op, x, w) if x.dtype == "u8" else (x, w)
     return finish(op, op.emit("conv", [x, w, bias], product_quantization(op, integer), **attributes))
 
 
@@ -164,6 +181,7 @@ def transpose_conv(op: Operation) -> Tensor:
     }  # fmt: skip
     if integer:
         attributes["requant"] = "tflite"
+        x, w = one_scale(op, x, w) if x.dtype == "u8" else (x, w)
     return finish(op, op.emit("conv_transpose", [x, w, bias], product_quantization(op, integer), **attributes))
 
 

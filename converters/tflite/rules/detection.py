@@ -1,92 +1,48 @@
 """Rules of object detection: NON_MAX_SUPPRESSION_V4 and V5, and the custom op TFLite_Detection_PostProcess.
-Selection is a loop that takes the best box and lowers the scores of those that overlap it (Bodla et al. 2017)."""
+The runtime op `nms` takes scores above a limit and drops overlaps above one; where TFLite means "at least", the limit is the
+float below it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from flatbuffers import flexbuffers
 
-from linnet.converters.tflite.importer import own_output
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor, emit
+from linnet.graph import Tensor
 from linnet.mapping import Expr
 
-OUT = -np.inf  # the score of a box that can no longer be taken
+
+def below(op: Operation, limit: Tensor) -> Tensor:
+    """The next float below a scalar."""
+    if limit.data is not None:
+        return op.constant(np.nextafter(limit.data.reshape(()).astype(np.float32), np.float32(-np.inf)))
+    return op.map([limit], lambda v: v - abs(v) * 2.0**-24)
 
 
-class Limits(NamedTuple):
-    """What a box must keep to. inclusive: the op's way to treat equality, (score reaches its limit, overlap reaches its)."""
-
-    score: Tensor
-    overlap: Tensor
-    sigma: Tensor | None  # of the Gaussian that lowers the scores of overlapping boxes; None: they stay as they are
-    taken: Callable[[Expr, Expr], Expr]  # (score, limit): whether a box may be taken
-    crossed: Callable[[Expr, Expr], Expr]  # (overlap, limit): whether a box falls
-
-
-def select(op: Operation, boxes: Tensor, scores: Tensor, count: Tensor, limits: Limits) -> tuple[Tensor, Tensor]:
-    """boxes f32 [n, 4] (two opposite corners), scores f32 [classes, n], count i64 []: the best boxes of each class, one per
-    step: indices i64 and scores f32 [count, classes]; where nothing is left, 0 and minus infinity."""
-    corners = [op.copy([c], kind="squeeze", axes=[1])
-               for c in op.emit_all("copy", [boxes], 4, kind="split", axis=1, shape=[1] * 4)]  # fmt: skip
-    low = [op.map([corners[i], corners[i + 2]], lambda a, b: a.min(b)) for i in (0, 1)]
-    high = [op.map([corners[i], corners[i + 2]], lambda a, b: a.max(b)) for i in (0, 1)]
-    sides = [*low, *high]
-    outer = [scores, *sides, limits.score, limits.overlap, *([] if limits.sigma is None else [limits.sigma])]
-    body = op.function.graph.function(f"select_{op.outputs[0].name}")
-    inner = op.within(body)
-    body.placeholder("iteration", "i64", ())
-    condition = body.placeholder("condition", "bool", ())
-    given = [body.placeholder(t.name, t.dtype, t.shape) for t in outer]
-    left, places, least, most = given[0], given[1:5], given[5], given[6]
-    best = inner.reduce(left, "argmax", [1], keep_dims=True)
-    score = inner.emit("gather", [left, best], kind="elements", axis=1)
-    chosen = [inner.emit("gather", [p, best], axis=0) for p in places]
-
-    def after(s: Expr, at: Expr, limit: Expr, *rest: Expr) -> Expr:
-        y0, x0, y1, x1, v0, u0, v1, u1 = rest[:8]
-        area, other = (y1 - y0) * (x1 - x0), (v1 - v0) * (u1 - u0)
-        common = (y1.min(v1) - y0.max(v0)).max(0.0) * (x1.min(u1) - x0.max(u0)).max(0.0)
-        overlap = ((area <= 0.0) | (other <= 0.0)).select(0.0, common / (area + other - common))
-        lowered = s
-        if limits.sigma is not None:
-            factor = (overlap * overlap * (s.lift(-0.5) / rest[8])).exp()
-            lowered = (rest[8] > 0.0).select(s * factor, s)
-        gone = at.eq(at.iota(1)) | limits.crossed(overlap, limit)
-        return gone.select(s.lift(OUT), lowered)
-
-    remaining = inner.map([left, best, most, *places, *chosen, *given[7:]], after)
-    index = inner.map([best, score, least], lambda i, s, limit: limits.taken(s, limit).select(i, i.lift(0)), "i64")
-    value = inner.map([score, least], lambda s, limit: limits.taken(s, limit).select(s, s.lift(OUT)))
-    results = [remaining, *(inner.copy([t], kind="squeeze", axes=[1]) for t in (index, value))]
-    for tensor in (condition, *results):
-        body.outputs.append(own_output(body, tensor, body.outputs))
-    attributes = {"body_function": body, "carried": 1}
-    made = emit("while", [count, None, *outer], attributes, 3, function=op.function)
-    return made[1], made[2]
+def select(
+    op: Operation, boxes: Tensor, scores: Tensor, count: Tensor, overlap: Tensor, least: Tensor, sigma: float = 0.0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """boxes f32 [n, 4], scores f32 [classes, n], at most `count` (i64 []) per class: the boxes i64 and the classes i64 taken, by
+    class, then score [classes * count], their scores, and how many they are (i64 []); the rest of each list is 0."""
+    operands = [op.copy([t], kind="unsqueeze", axes=[0]) for t in (boxes, scores)]
+    rows, taken, number = op.emit_all("nms", [*operands, count, overlap, least], 3, padded=True, soft_sigma=sigma)
+    return rows, taken, number
 
 
 @rule("NON_MAX_SUPPRESSION_V4", "NON_MAX_SUPPRESSION_V5")
 def non_max_suppression(op: Operation) -> list[Tensor]:
     """Operands: boxes [n, 4], scores [n], how many at most, limits of overlap and score, and (V5) sigma."""
     soft = op.spec.op.endswith("V5")
+    sigma = float(op.require(5, "sigma").reshape(-1)[0]) if soft else 0.0
     scores = op.copy([op.input(1)], kind="unsqueeze", axes=[0])
-    limits = Limits(
-        op.reshape(op.input(4), []), op.reshape(op.input(3), []), op.reshape(op.input(5), []) if soft else None,
-        lambda s, limit: s > limit, lambda o, limit: o >= limit,
-    )  # fmt: skip
-    indices, values = select(op, op.input(0), scores, op.reshape(op.indices(2), []), limits)
-    indices, values = (op.copy([t], kind="squeeze", axes=[1]) for t in (indices, values))
-    found = op.map([values], lambda v: (v > OUT).cast("i32"), "i32")
-    number = op.reduce(found, "sum", [0], keep_dims=False)
-    places = op.cast(indices, "i32")
-    if not soft:
-        return [places, number]
-    return [places, op.map([values, found], lambda v, f: f.select(v, v.lift(0.0))), number]
+    overlap, least = below(op, op.reshape(op.input(3), [])), op.reshape(op.input(4), [])
+    rows, taken, number = select(op, op.input(0), scores, op.reshape(op.indices(2), []), overlap, least, sigma)
+    places = op.copy([op.slice(rows, 1, 2, 3)], kind="squeeze", axes=[1])
+    return [op.cast(places, "i32"), *([taken] if soft else []), op.cast(number, "i32")]
 
 
 def options(op: Operation) -> dict[str, Any]:
@@ -122,10 +78,7 @@ def detection_postprocess(op: Operation) -> list[Tensor]:
     op.limit(most * per_box)
     corners = decoded(op, op.reshape(op.slice(encoded, 2, 0, 4), [boxes, 4]), anchors, scales)
     scores = op.slice(op.reshape(scores, [boxes, width]), 1, width - classes, width)
-    limits = Limits(
-        op.constant(np.float32(least)), op.constant(np.float32(overlap)), None,
-        lambda s, limit: s >= limit, lambda o, limit: o > limit,
-    )  # fmt: skip
+    limits = (op.constant(np.float32(overlap)), below(op, op.constant(np.float32(least))))
     if config.get("use_regular_nms", False):
         return regular(op, corners, scores, min(int(config.get("detections_per_class", 100)), most), most, limits)
     return fast(op, corners, scores, min(per_box, classes), per_box, most, limits)
@@ -151,18 +104,21 @@ def decoded(op: Operation, encoded: Tensor, anchors: Tensor, scales: list[float]
 
 
 def fast(
-    op: Operation, corners: Tensor, scores: Tensor, count: int, per_box: int, most: int, limits: Limits
+    op: Operation, corners: Tensor, scores: Tensor, count: int, per_box: int, most: int, limits: tuple[Tensor, Tensor]
 ) -> list[Tensor]:
     """Each box competes with the score of its best class; `count` classes of each box taken are listed."""
-    k = op.constant(np.array([count], np.int64))
-    values, classes = op.emit_all("top_k", [scores, k], 2)
+    if count == 1:
+        values, classes = op.reduce(scores, "max", [1]), op.reduce(scores, "argmax", [1])
+    else:
+        values, classes = op.emit_all("top_k", [scores, op.constant(np.array([count], np.int64))], 2)
     best = op.transpose(op.slice(values, 1, 0, 1), [1, 0])
-    indices, found = select(op, corners, best, op.constant(np.array(most, np.int64)), limits)
-    places = op.reshape(indices, [most])
-    there = op.map([found], lambda v: (v > OUT).cast("f32"), "f32")  # [most, 1]
+    rows, _, number = select(op, corners, best, op.constant(np.array(most, np.int64)), *limits)
+    places = op.copy([op.slice(rows, 1, 2, 3)], kind="squeeze", axes=[1])
 
-    def listed(rows: Tensor) -> Tensor:
-        return op.map([op.emit("gather", [rows, places], axis=0), there], lambda v, t: t.ne(0.0).select(v, v.lift(0.0)))
+    def listed(table: Tensor) -> Tensor:
+        """Rows of the boxes taken, zeros behind them."""
+        found = op.emit("gather", [table, places], axis=0)
+        return op.map([found, number], lambda v, n: (v.iota(0) < n).select(v, v.lift(0.0)))
 
     boxes = listed(corners)
     if per_box > 1:
@@ -170,24 +126,31 @@ def fast(
         boxes = op.copy([column, op.constant(np.array([most, count, 4], np.int64))], kind="expand")
         boxes = op.pad(boxes, [0, 0, 0, 0, per_box - count, 0])
     lists = [op.pad(listed(t), [0, 0, 0, per_box - count]) for t in (op.cast(classes, "f32"), values)]
-    number = op.reshape(op.reduce(there, "sum", [0, 1], keep_dims=False), [1])
-    return [op.reshape(boxes, [1, most * per_box, 4]), *(op.reshape(t, [1, most * per_box]) for t in lists), number]
+    shaped = [op.reshape(boxes, [1, most * per_box, 4]), *(op.reshape(t, [1, most * per_box]) for t in lists)]
+    return [*shaped, op.reshape(op.cast(number, "f32"), [1])]
 
 
-def regular(op: Operation, corners: Tensor, scores: Tensor, per_class: int, most: int, limits: Limits) -> list[Tensor]:
+def regular(
+    op: Operation, corners: Tensor, scores: Tensor, per_class: int, most: int, limits: tuple[Tensor, Tensor]
+) -> list[Tensor]:
     """Each class by itself, then the best of all classes."""
+    total = (scores.static_shape or (0, 1))[1] * per_class
     by_class = op.transpose(scores, [1, 0])
-    indices, values = select(op, corners, by_class, op.constant(np.array(per_class, np.int64)), limits)
-    count = (scores.static_shape or (0, 1))[1]
-    total = count * per_class
-    flat, places = (op.reshape(op.transpose(t, [1, 0]), [total]) for t in (values, indices))
-    taken = min(most, total)
-    top, at = op.emit_all("top_k", [flat, op.constant(np.array([taken], np.int64))], 2)
-    there = op.map([top], lambda v: (v > OUT).cast("f32"), "f32")
-    boxes = op.emit("gather", [corners, op.emit("gather", [places, at], axis=0)], axis=0)
-    column = op.reshape(there, [taken, 1])
-    boxes = op.pad(op.map([boxes, column], lambda v, t: v * t), [0, 0, most - taken, 0])
-    classes = op.map([at, there], lambda i, t: (i / per_class).cast("f32") * t, "f32")
-    found = op.map([top, there], lambda v, t: t.ne(0.0).select(v, v.lift(0.0)))
-    lists = [op.reshape(op.pad(t, [0, most - taken]), [1, most]) for t in (classes, found)]
-    return [op.reshape(boxes, [1, most, 4]), *lists, op.reshape(op.reduce(there, "sum", [0], keep_dims=False), [1])]
+    rows, taken, number = select(op, corners, by_class, op.constant(np.array(per_class, np.int64)), *limits)
+    ranked = op.map([taken, number], lambda v, n: (v.iota(0) < n).select(v, v.lift(-np.inf)))
+    count = min(most, total)
+    top, at = op.emit_all("top_k", [ranked, op.constant(np.array([count], np.int64))], 2)
+    found = op.emit("gather", [rows, at], axis=0)
+    _, classes, places = (
+        op.copy([t], kind="squeeze", axes=[1])
+        for t in op.emit_all("copy", [found], 3, kind="split", axis=1, shape=[1, 1, 1])
+    )
+
+    def kept(v: Expr, n: Expr) -> Expr:
+        return (v.iota(0) < n).select(v, v.lift(0.0))
+
+    boxes = op.map([op.emit("gather", [corners, places], axis=0), number], kept)
+    lists = [op.map([t, number], kept) for t in (op.cast(classes, "f32"), top)]
+    lists = [op.reshape(op.pad(t, [0, most - count]), [1, most]) for t in lists]
+    boxes = op.reshape(op.pad(boxes, [0, 0, most - count, 0]), [1, most, 4])
+    return [boxes, *lists, op.reshape(op.map([number], lambda n: n.min(most).cast("f32"), "f32"), [1])]

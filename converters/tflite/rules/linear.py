@@ -11,25 +11,9 @@ from linnet.converters.tflite import hybrid
 from linnet.converters.tflite.fixed_point import quantize_multiplier
 from linnet.converters.tflite.operation import Operation, per_tensor
 from linnet.converters.tflite.registry import rule
-from linnet.converters.tflite.rules.convolution import finish, product_operands, product_quantization
-from linnet.graph import Quantization, Tensor, numpy_dtype
+from linnet.converters.tflite.rules.convolution import finish, one_scale, product_operands, product_quantization
+from linnet.graph import Tensor, numpy_dtype
 from linnet.mapping import Expr
-
-
-def one_scale(op: Operation, x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """The operands, said to have the scales (float(sx * sw), 1): TFLite rounds this product to a float before it divides by
-    the output's scale, where the weight is quantized per tensor (GetQuantizedConvolutionMultipler)."""
-    assert x.quantization is not None and w.quantization is not None
-    sx, zx = per_tensor(x.quantization, "the input")
-    sw, zw = per_tensor(w.quantization, "the weight")
-    product = np.float32(sx * sw)
-    if float(product) == float(sx) * float(sw):
-        return x, w
-    relabelled = op.emit("copy", [x], Quantization(np.array([product]), np.array([zx], np.int32)), kind="identity")
-    value = Quantization(np.ones(1, np.float32), np.array([zw], np.int32))
-    if w.data is not None:
-        return relabelled, op.constant(w.data, value)
-    return relabelled, op.emit("copy", [w], value, kind="identity")
 
 
 @rule("FULLY_CONNECTED")

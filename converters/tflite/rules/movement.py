@@ -7,6 +7,7 @@ import numpy as np
 from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Tensor
+from linnet.mapping import Expr
 
 
 @rule("RESHAPE")
@@ -110,55 +111,44 @@ def slice_(op: Operation) -> Tensor:
     """Begin and size per axis; a size of -1 is all that is left."""
     x, rank = op.input(0), op.rank()
     begin, size = op.ints(1), op.ints(2)
-    if begin is None or size is None:
-        if size is not None and -1 not in size:
-            starts = op.indices(1)
-            stops = op.map([starts, op.constant(np.array(size, np.int64))], lambda a, b: a + b)
-            return op.as_declared(op.copy([x, starts, stops], kind="slice"))
-        raise op.unsupported("begin or size is not a constant", "fix the input shapes (input_shapes)")
-    ends = [(1 << 62) if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
+    if begin is None or size is None:  # computed while running
+        starts, sizes = op.indices(1), op.indices(2)
+        stops = op.map([starts, sizes], lambda a, n: (n < 0).select(a.lift(FAR), a + n))
+        return op.as_declared(op.copy([x, starts, stops], kind="slice"))
+    ends = [FAR if s == -1 else b + s for b, s in zip(begin, size, strict=True)]
     return op.as_declared(op.copy([x], kind="slice", axes=list(range(rank)), starts=begin, ends=ends, steps=[1] * rank))
+
+
+FAR = 1 << 62  # behind the end of any axis
 
 
 @rule("STRIDED_SLICE")
 def strided_slice(op: Operation) -> Tensor:
     """NumPy's slicing, with masks for what is left out (TensorFlow's StridedSlice)."""
     x, rank = op.input(0), op.rank()
-    begin, end, steps = (
-        [int(v) for v in op.require(i, w).reshape(-1)] for i, w in ((1, "begin"), (2, "end"), (3, "strides"))
-    )
+    steps = [int(v) for v in op.require(3, "strides").reshape(-1)]
     masks = {n: int(op.option(f"{n}_mask")) for n in ("begin", "end", "ellipsis", "new_axis", "shrink")}
-    bits = {n: [bool(m >> i & 1) for i in range(len(begin))] for n, m in masks.items()}
-    used = sum(1 for i in range(len(begin)) if not bits["new_axis"][i] and not bits["ellipsis"][i])
-    axis = 0
-    axes, starts, ends, strides, gone, fresh = [], [], [], [], [], []
-    place = 0  # in the result, before shrinking
-    for i in range(len(begin)):
+    bits = {n: [bool(m >> i & 1) for i in range(len(steps))] for n, m in masks.items()}
+    used = sum(1 for i in range(len(steps)) if not bits["new_axis"][i] and not bits["ellipsis"][i])
+    axis, place = 0, 0  # place: in the result, before shrinking
+    axes: list[int] = []
+    entries: list[int] = []  # of begin, end and strides, for each of the axes
+    gone, fresh = [], []
+    for i in range(len(steps)):
         if bits["ellipsis"][i]:
             axis += rank - used
             place += rank - used
             continue
         if bits["new_axis"][i]:
             fresh.append(place)
-            place += 1
-            continue
-        if bits["shrink"][i]:
-            start = begin[i]
-            axes.append(axis)
-            starts.append(start)
-            strides.append(1)
-            ends.append(start + 1 if start != -1 else 1 << 62)
-            gone.append(place)
         else:
-            step = steps[i]
-            stop = end[i] + begin[i] if op.option("offset") else end[i]
             axes.append(axis)
-            strides.append(step)
-            starts.append(begin[i] if not bits["begin"][i] else 0 if step > 0 else (1 << 62))
-            ends.append(stop if not bits["end"][i] else (1 << 62) if step > 0 else -(1 << 62))
-        axis += 1
+            entries.append(i)
+            if bits["shrink"][i]:
+                gone.append(place)
+            axis += 1
         place += 1
-    y = op.copy([x], kind="slice", axes=axes, starts=starts, ends=ends, steps=strides) if axes else x
+    y = _strided(op, x, axes, entries, steps, bits) if axes else x
     if fresh:
         y = op.copy([y], kind="unsqueeze", axes=fresh)
     if gone:
@@ -166,17 +156,52 @@ def strided_slice(op: Operation) -> Tensor:
     return op.as_declared(y)
 
 
+def _strided(
+    op: Operation, x: Tensor, axes: list[int], entries: list[int], steps: list[int], bits: dict[str, list[bool]]
+) -> Tensor:
+    """The slice itself; an entry that shrinks takes one element."""
+    shrink = [bits["shrink"][i] for i in entries]
+    strides = [1 if s else steps[i] for i, s in zip(entries, shrink, strict=True)]
+    begin, end, offset = op.ints(1), op.ints(2), bool(op.option("offset"))
+    first = [None if bits["begin"][i] and not s else i for i, s in zip(entries, shrink, strict=True)]
+    last = [None if bits["end"][i] and not s else i for i, s in zip(entries, shrink, strict=True)]
+    front, behind = [0 if s > 0 else FAR for s in strides], [FAR if s > 0 else -FAR for s in strides]
+    if begin is not None and end is not None:
+        starts = [f if i is None else begin[i] for f, i in zip(front, first, strict=True)]
+        ends = []
+        for i, s, e, b in zip(last, shrink, behind, starts, strict=True):
+            stop = (b + 1 if b != -1 else FAR) if s else e if i is None else end[i] + (begin[i] if offset else 0)
+            ends.append(stop)
+        return op.copy([x], kind="slice", axes=axes, starts=starts, ends=ends, steps=strides)
+    places = op.constant(np.array(entries, np.int64))
+    given = [op.emit("gather", [op.indices(i), places], axis=0) for i in (1, 2)]
+    flags = [op.constant(np.array(v)) for v in ([i is None for i in first], [i is None for i in last], shrink)]
+    edges = [op.constant(np.array(v, np.int64)) for v in (front, behind)]
+    starts_now = op.map([given[0], flags[0], edges[0]], lambda b, f, e: f.select(e, b))
+
+    def stop_of(b: Expr, e: Expr, s: Expr, f: Expr, one: Expr, edge: Expr) -> Expr:
+        ending = e + b if offset else e
+        return one.select((s.eq(-1)).select(s.lift(FAR), s + 1), f.select(edge, ending))
+
+    stops = op.map([*given, starts_now, flags[1], flags[2], edges[1]], stop_of)
+    extra = [op.constant(np.array(v, np.int64)) for v in (axes, strides)]
+    return op.copy([x, starts_now, stops, *extra], kind="slice")
+
+
 @rule("PAD", "PADV2")
 def pad(op: Operation) -> Tensor:
     x = op.input(0)
-    amounts = op.require(1, "the paddings").reshape(-1, 2).astype(np.int64)
     value = 0.0
     given = op.optional(2)
     if given is not None:
         value = float(op.require(2, "the pad value").reshape(-1)[0])
     elif x.quantization is not None:
         value = float(per_tensor(x.quantization, "the input")[1])
-    return op.as_declared(op.pad(x, [int(v) for v in (*amounts[:, 0], *amounts[:, 1])], value))
+    given_amounts = op.ints(1)
+    if given_amounts is None:  # computed while running
+        pads = op.reshape(op.transpose(op.indices(1), [1, 0]), [-1])
+        return op.as_declared(op.copy([x, pads], kind="pad", value=value))
+    return op.as_declared(op.pad(x, [*given_amounts[::2], *given_amounts[1::2]], value))
 
 
 @rule("MIRROR_PAD")

@@ -17,7 +17,7 @@ def quantize(op: Operation) -> Tensor:
     x, spec = op.input(0), op.output()
     if spec.quantization is None:
         raise op.unsupported("the output has no quantization", "export it again")
-    return op.requantize(x, spec) if op.is_quantized() else op.store(x)
+    return op.requantize(x, spec) if x.quantization is not None else op.store(x)
 
 
 @rule("DEQUANTIZE")

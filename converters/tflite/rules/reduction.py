@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
@@ -34,8 +36,9 @@ def reduce(op: Operation) -> Tensor:
         y.quantization = x.quantization
         return op.as_declared(y)
     spec = op.output()
-    if kind in ("mean", "sum") and spec.quantization is not None and x.static_shape is not None:
-        return _mean(op, x, x.static_shape, axes, kind)
+    sizes = [x.shape[a] for a in axes] if x.shape is not None else [None]
+    if kind in ("mean", "sum") and spec.quantization is not None and all(isinstance(d, int) for d in sizes):
+        return _mean(op, x, math.prod(d for d in sizes if isinstance(d, int)), axes, kind)
     return op.store(reduced(op, op.real(x), kind, axes))
 
 
@@ -45,11 +48,11 @@ def _divided(fixed: int, shift: int, count: int) -> tuple[int, int]:
     return (fixed << extra) // count, shift - extra
 
 
-def _mean(op: Operation, x: Tensor, shape: tuple[int, ...], axes: list[int], kind: str) -> Tensor:
+def _mean(op: Operation, x: Tensor, count: int, axes: list[int], kind: str) -> Tensor:
+    """count: how many elements are reduced to one."""
     spec = op.output()
     assert x.quantization is not None and spec.quantization is not None
     (sx, zx), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
-    count = int(np.prod([shape[a] for a in axes])) if axes else 1
     fixed, shift = quantize_multiplier(float(sx) / float(sy))
     if kind == "mean":
         fixed, shift = _divided(fixed, shift, count)

@@ -1,13 +1,18 @@
 """Rules of RESIZE_BILINEAR and RESIZE_NEAREST_NEIGHBOR over height and width.
-Bilinear on integers is computed in floats and rounded; TFLite interpolates in 10-bit fixed point: within one quantum."""
+What is read, and with which weights, is known while converting."""
 
 from __future__ import annotations
 
-import numpy as np
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from linnet.converters.tflite.fixed_point import RANGES
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Tensor
+from linnet.mapping import Expr
 
 
 def _sizes(op: Operation) -> tuple[list[int], list[int]]:
@@ -23,12 +28,59 @@ def _sizes(op: Operation) -> tuple[list[int], list[int]]:
 @rule("RESIZE_BILINEAR")
 def bilinear(op: Operation) -> Tensor:
     x = op.input(0)
-    _, wanted = _sizes(op)
+    sizes, wanted = _sizes(op)
     align, half = op.option("align_corners"), op.option("half_pixel_centers")
-    coordinates = "align_corners" if align else "half_pixel" if half else "asymmetric"
-    real = op.real(x) if op.is_quantized() else x
-    y = op.emit("resize", [real], mode="linear", coordinates=coordinates, axes=[1, 2], sizes=wanted)
-    return op.store(y) if op.is_quantized() else y
+    if not op.is_quantized() and x.dtype not in RANGES:
+        coordinates = "align_corners" if align else "half_pixel" if half else "asymmetric"
+        return op.emit("resize", [x], mode="linear", coordinates=coordinates, axes=[1, 2], sizes=wanted)
+    places = (_in_floats if x.dtype == "u8" else _in_tenths)(op, sizes, wanted, align, half)
+    rows = [op.emit("gather", [x, op.constant(places[0][i])], x.quantization, axis=1) for i in (0, 1)]
+    corners = [op.emit("gather", [r, op.constant(places[1][i])], r.quantization, axis=2) for r in rows for i in (0, 1)]
+    down, right = op.constant(places[0][2].reshape(-1, 1, 1)), op.constant(places[1][2].reshape(-1, 1))
+
+    def in_floats(a: Expr, b: Expr, c: Expr, d: Expr, v: Expr, u: Expr) -> Expr:
+        up, left = v.lift(1.0) - v, u.lift(1.0) - u
+        a, b, c, d = (e.cast("f32") for e in (a, b, c, d))
+        return (a * up * left + c * v * left + b * up * u + d * v * u + 0.5).trunc()
+
+    def in_tenths(a: Expr, b: Expr, c: Expr, d: Expr, v: Expr, u: Expr) -> Expr:
+        up, left = 1024 - v, 1024 - u
+        total = a * up * left + c * v * left + b * up * u + d * v * u
+        return (total + (total > 0).select(total.lift(1 << 19), total.lift(-(1 << 19)))) / (1 << 20)
+
+    body = in_floats if x.dtype == "u8" else in_tenths
+    return op.as_declared(op.map([*corners, down, right], body, x.dtype))
+
+
+Places = tuple[
+    npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]
+]  # the element before, the one behind, the way to it
+
+
+def _in_floats(op: Operation, sizes: list[int], wanted: list[int], align: bool, half: bool) -> list[Places]:
+    """reference_ops::ResizeBilinear."""
+    found = []
+    for size, count in zip(sizes, wanted, strict=True):
+        scale = np.float32((size - 1) / (count - 1)) if align and count > 1 else np.float32(size) / np.float32(count)
+        at = np.arange(count).astype(np.float32)
+        at = (at + np.float32(0.5)) * scale - np.float32(0.5) if half else at * scale
+        first = np.maximum(np.floor(at), 0).astype(np.int64)
+        found.append((first, np.minimum(np.ceil(at).astype(np.int64), size - 1), at - first.astype(np.float32)))
+    return found
+
+
+def _in_tenths(op: Operation, sizes: list[int], wanted: list[int], align: bool, half: bool) -> list[Places]:
+    """reference_ops::ResizeBilinearInteger: places in units of 2^-10."""
+    found = []
+    for size, count in zip(sizes, wanted, strict=True):
+        above, below = (size - 1, count - 1) if align and count > 1 else (size, count)
+        scale = (1024 * above + below // 2) // below
+        at = np.arange(count) * scale + (scale // 2 - 512 if half else 0)
+        first = np.maximum(at // 1024, 0)
+        behind = np.where(at + 1023 >= 0, (at + 1023) // 1024, 0)
+        wide = np.int64 if op.input(0).dtype == "i16" else np.int32
+        found.append((first, np.minimum(behind, size - 1), (at - 1024 * first).astype(wide)))
+    return found
 
 
 @rule("RESIZE_NEAREST_NEIGHBOR")

@@ -25,8 +25,12 @@ def svdf(op: Operation) -> Tensor:
     if rank < 1 or filters % rank:
         raise op.unsupported(f"rank {rank} of {filters} filters", "the model is damaged: export it again")
     whole = x.dtype == "i8"
-    features = _integer_features(op, x) if whole else matrix(op, [1]).times(op, x)
     state = op.input(4)
+    if state.dtype != ("i16" if whole else "f32"):
+        raise op.unsupported(
+            f"a state of {state.dtype} with inputs of {x.dtype}", "export it with a state of i16 or f32"
+        )
+    features = _integer_features(op, x) if whole else matrix(op, [1]).times(op, x)
     kept = op.slice(op.reshape(state, [-1, filters, memory]), 2, 1, memory)
     new = op.copy([features], kind="unsqueeze", axes=[2])
     window = op.copy([kept, new], kind="concat", axis=2) if memory > 1 else new

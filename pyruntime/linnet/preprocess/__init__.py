@@ -3,12 +3,13 @@ Every function takes a graph and gives a new one; docs/preprocess.md shows them 
 
 from __future__ import annotations
 
+from linnet.preprocess import boxes
 from linnet.preprocess._audio import Features, audio, librosa_mel, mlperf_tiny_mfcc, whisper_mel
-from linnet.preprocess._edit import copy_signature
+from linnet.preprocess._edit import copy_signature, keep_outputs
 from linnet.preprocess._image import image
 from linnet.preprocess._results import ctc, mask, sigmoid, softmax, top_k
 
 __all__ = [
-    "Features", "audio", "copy_signature", "ctc", "image", "librosa_mel", "mask", "mlperf_tiny_mfcc", "sigmoid",
-    "softmax", "top_k", "whisper_mel",
+    "Features", "audio", "boxes", "copy_signature", "ctc", "image", "keep_outputs", "librosa_mel", "mask",
+    "mlperf_tiny_mfcc", "sigmoid", "softmax", "top_k", "whisper_mel",
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from linnet import _ops
 from linnet._encode import complete, encode_node
 from linnet.errors import UsageError
 from linnet.graph import Dim, Function, Graph, Node, Signature, Tensor, emit
+from linnet.passes import remove_dead
 from linnet.preprocess._geometry import Fit
 
 
@@ -123,6 +124,21 @@ def copy_signature(graph: Graph, signature: str, name: str) -> Graph:
         for key, value in list(edit.graph.metadata.items()):
             if key.startswith(f"{prefix}:{signature}:"):
                 edit.graph.metadata[f"{prefix}:{name}:" + key.removeprefix(f"{prefix}:{signature}:")] = value
+    return edit.graph
+
+
+def keep_outputs(graph: Graph, outputs: Sequence[str], *, signature: str = "infer") -> Graph:
+    """A graph whose signature gives only these outputs, in this order; what served the others alone is gone.
+    Raises UsageError for an unknown one, or none at all."""
+    edit = Edit(graph, signature)
+    if not outputs or isinstance(outputs, str):
+        raise UsageError("which outputs are kept?", code=101, expected="a list of names", got=repr(outputs))
+    edit.function.outputs = [edit.output(name) for name in outputs]
+    for name in set(edit.signature.outputs) - set(outputs):
+        edit.graph.metadata.pop(io_key(signature, name), None)
+        edit.graph.metadata.pop(labels_key(signature, name), None)
+    edit.signature.outputs = list(outputs)
+    remove_dead(edit.function)
     return edit.graph
 
 

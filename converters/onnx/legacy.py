@@ -1,0 +1,37 @@
+"""What nodes of opsets below 7 mean by attributes that later opsets dropped: operands are brought into today's form.
+Then `axis` said where the dimensions of the second operand begin; today they always end with those of the first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from linnet.converters.onnx.operation import rank_of
+
+if TYPE_CHECKING:
+    from linnet.converters.onnx.operation import Operation
+
+NUMPY_SINCE = 7  # the opset in which broadcasting became NumPy's
+BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"})
+
+
+def enter(op: Operation) -> None:
+    """Before a rule runs."""
+    if op.opset >= NUMPY_SINCE or op.node.domain not in ("", "ai.onnx"):
+        return
+    if op.node.op_type == "Gemm":
+        op.ignore("broadcast")  # the third operand broadcasts as NumPy's do
+    elif op.node.op_type == "PRelu":
+        _shift(op, 1)
+    elif op.node.op_type in BINARY:
+        axis = op.attribute("axis")
+        if op.attribute("broadcast") and axis is not None:
+            _shift(op, axis)
+
+
+def _shift(op: Operation, axis: int) -> None:
+    """Moves the dimensions of operand 1 to those of operand 0 from `axis` on. A single number needs no place."""
+    a, b = op.input(0), op.input(1)
+    rank, own = rank_of(a, "input 0"), rank_of(b, "input 1")
+    behind = rank - own - (axis + rank if axis < 0 else axis)
+    if behind > 0 and b.static_shape != (1,):
+        op.inputs[1] = op.unsqueeze(b, list(range(own, own + behind)))
