@@ -25,7 +25,9 @@ from linnet.graph import Dim, Function, Graph, Tensor
 MAIN = ("", "ai.onnx")
 OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
 NUMBERS = {name: number for number, name in DTYPES.items()}
+FUSED_EARLY = {"LayerNormalization"}  # ONNX Runtime's optimizer writes it into models of older opsets than defined it
 MAX_DEPTH = 32  # of functions inside functions
+MAX_GROWTH = 100  # nodes that are converted, functions inlined, for each node in the file (and 20,000)
 
 
 class Scope:
@@ -62,6 +64,14 @@ class Body(Scope):
         return self.captured[tensor]
 
 
+def schema_of(op_type: str, opset: int) -> Any:
+    """The definition of an ai.onnx op at an opset; the newest where it is younger than that."""
+    try:
+        return defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return defs.get_schema(op_type, defs.onnx_opset_version(), "")
+
+
 def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     return {("" if o.domain in MAIN else o.domain): o.version for o in imports}
 
@@ -79,12 +89,15 @@ class Importer:
         self.graph = Graph()
         self.function: Function = self.graph.function("main")
         self.problems: list[Problem] = []
+        self.known: set[Problem] = set()  # the same
         self.tainted: set[int] = set()  # ids of tensors that a failed node, or one after it, should have made
         self.kinds: dict[Tensor, narrow.Kind] = {}  # tensors that hold codes of a narrow type
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
         self.functions: dict[tuple[str, str], FunctionProto] = {(f.domain, f.name): f for f in model.functions}
-        self.types: dict[str, TypeProto] | None = None
+        self.types: dict[str, TypeProto] = {v.name: v.type for v in (*model.graph.value_info, *model.graph.output)}
         self.depth = 0
+        self.active: list[tuple[str, str]] = []  # functions of the model that are being inlined
+        self.left = 20_000 + MAX_GROWTH * (sum(map(size_of, model.functions)) + size_of(model.graph))
         self.bodies: dict[Function, Body] = {}
         self.randomness = Randomness(self)
         self.names: list[str] = []  # of the signature's inputs
@@ -96,11 +109,12 @@ class Importer:
         near = [n.op_type for n in self.model.graph.node if name in n.input or name in n.output]
         found = Problem(
             node=label(node) if node is not None else name,
-            op=node.op_type if node is not None else near[0] if near else "graph",
+            op=(node.op_type or "node without an op type") if node is not None else near[0] if near else "graph",
             reason=reason,
             hint=hint,
         )
-        if found not in self.problems:
+        if found not in self.known:
+            self.known.add(found)
             self.problems.append(found)
 
     # -- values
@@ -159,15 +173,7 @@ class Importer:
         return operands
 
     def placeholder(self, name: str) -> Tensor:
-        """A tensor that stands for one that could not be made, with what ONNX's inference says of its shape."""
-        if self.types is None:
-            self.types = {}
-            try:
-                inferred = onnx.shape_inference.infer_shapes(self.model)
-                for info in (*inferred.graph.value_info, *inferred.graph.output):
-                    self.types[info.name] = info.type
-            except Exception:  # it is only a help: a broken model stays without
-                pass
+        """A tensor that stands for one that could not be made, with what the model or `guess` says of its shape."""
         dtype, shape = "f32", None
         if name in self.types and self.types[name].HasField("tensor_type"):
             kind = self.types[name].tensor_type
@@ -179,6 +185,29 @@ class Importer:
         self.tainted.add(id(tensor))
         self.keep.append(tensor)
         return tensor
+
+    def guess(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> None:
+        """Notes what ONNX's inference says of a node's outputs. Node by node: over a whole model that is damaged it can crash."""
+        try:
+            schema = defs.get_schema(node.op_type, scope.opset(""), "")
+            if (
+                node.domain not in MAIN
+                or len(operands) < schema.min_input
+                or any(a.HasField("g") for a in node.attribute)
+            ):
+                return
+            given = {n: _proto_of(v, self.kinds) for n, v in zip(node.input, operands, strict=True) if v is not None}
+            constants = {
+                name: onnx.numpy_helper.from_array(value.data, name)
+                for name, value in zip(node.input, operands, strict=True)
+                if isinstance(value, Tensor)
+                and value.dtype == "i64"
+                and value.data is not None
+                and value.data.size < 64
+            }
+            self.types.update(onnx.shape_inference.infer_node_outputs(schema, node, given, constants))
+        except Exception:  # it is only a help: later nodes do without
+            pass
 
     # -- nodes
 
@@ -241,7 +270,7 @@ class Importer:
         except GraphError as error:
             if not tainted:
                 self.problem(node, str(error), "check the node's operands and attributes")
-        except (TypeError, ValueError, IndexError, KeyError, AssertionError) as error:
+        except Exception as error:
             # The rules read attributes and constants of a file that nobody checked; what they stumble over is its fault.
             if not tainted:
                 self.problem(
@@ -253,6 +282,7 @@ class Importer:
             self.function.source = outer
         if results is None:
             del self.function.nodes[before:]
+            self.guess(node, scope, operands)
             results = [self.placeholder(name) for name in node.output]
         elif tainted:
             made = [t for value in results for t in leaves(value)]
@@ -274,21 +304,29 @@ class Importer:
     def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> list[Value]:
         """The outputs of one node by its rule, a function of the model, or its ONNX function body."""
         domain = "" if node.domain in MAIN else node.domain
-        if (node.domain, node.op_type) in self.functions:
-            return self.call(self.functions[node.domain, node.op_type], node, operands)
+        self.left -= 1
+        if (name := (node.domain, node.op_type)) in self.functions:
+            if name in self.active:
+                raise Unsupported(f"function {node.op_type!r} calls itself", "a function must not call itself")
+            self.active.append(name)
+            try:
+                return self.call(self.functions[name], node, operands)
+            finally:
+                self.active.pop()
         opset = scope.opset(domain)
         foreign = domain if domain or defs.has(node.op_type, domain) else MICROSOFT  # ONNX Runtime adds some to ai.onnx
         if foreign and (other := find(node.op_type, max(opset, 1), foreign)) is not None:
             return self.foreign(other, node, scope, operands, foreign)
-        if domain or not defs.has(node.op_type, domain):
+        if not defs.has(node.op_type, domain) or (domain and not has_body(node.op_type, domain)):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(
                 f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
             )
         if opset == 0:
-            raise Unsupported("the model does not say its opset", "add an opset import for domain ''")
+            raise Unsupported("the model does not say its opset", f"add an opset import for domain {domain!r}")
         try:
-            schema = defs.get_schema(node.op_type, opset, domain)
+            early = node.op_type in FUSED_EARLY
+            schema = schema_of(node.op_type, opset) if early else defs.get_schema(node.op_type, opset, domain)
         except defs.SchemaError:
             raise Unsupported(
                 f"opset {opset} has no op {node.op_type!r}", "export the model with a newer opset"
@@ -296,6 +334,13 @@ class Importer:
         unknown = [a.name for a in node.attribute if a.name not in schema.attributes and a.name != "consumed_inputs"]
         if unknown:
             raise Unsupported(f"attribute {unknown[0]!r} is not one of {node.op_type} at opset {opset}", "remove it")
+        for a in node.attribute:
+            wanted = schema.attributes[a.name].type if a.name in schema.attributes else None
+            if wanted is not None and a.type and a.type != int(wanted.value):
+                has = onnx.AttributeProto.AttributeType.Name(a.type).lower()
+                raise Unsupported(
+                    f"attribute {a.name!r} is of type {has}, not {wanted.name.lower()}", "export it again"
+                )
         missing = [n for n, a in schema.attributes.items() if a.required and n not in {a.name for a in node.attribute}]
         if missing:
             raise Unsupported(f"required attribute {missing[0]!r} is missing", "export the model again")
@@ -305,7 +350,7 @@ class Importer:
                 "export the model again",
             )
         operation = Operation(self, scope, node, operands, opset, schema)
-        function = find(node.op_type, opset)
+        function = None if domain else find(node.op_type, opset)
         if function is None:
             return list(self.expand(operation))
         return self.apply(function, operation)
@@ -315,7 +360,7 @@ class Importer:
     ) -> list[Value]:
         """The outputs of an op outside ai.onnx, which has no schema of its own."""
         like, opset = LIKE.get(key_of(node.op_type, domain)), scope.opset("") or NEWEST_OPSET
-        schema = defs.get_schema(like, opset, "") if like is not None else None
+        schema = schema_of(like, opset) if like is not None else None
         return self.apply(function, Operation(self, scope, node, operands, opset, schema))
 
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
@@ -353,12 +398,19 @@ class Importer:
                 body.ParseFromString(text)
         if not body.node:
             raise Unsupported(f"there is no rule for op {node.op_type!r}", nearest(node.op_type, "", opset))
+        if "" not in opsets_of(body.opset_import):  # as in bodies of ops of other domains
+            body.opset_import.add(domain="", version=operation.scope.opset("") or NEWEST_OPSET)
         return self.call(body, node, operation.inputs, schema)
 
     def call(self, body: FunctionProto, node: NodeProto, operands: Sequence[Value], schema: Any = None) -> list[Value]:
         """Inlines a function: its body with the node's operands and attributes."""
         if self.depth >= MAX_DEPTH:
             raise Unsupported(f"functions are nested deeper than {MAX_DEPTH}", "a function must not call itself")
+        if self.left < 0:
+            raise Unsupported(
+                f"functions, inlined, make more than {MAX_GROWTH} nodes of each in the file",
+                "export the model with fewer functions inside functions",
+            )
         given = {a.name: a for a in node.attribute}
         for default in body.attribute_proto:
             given.setdefault(default.name, default)
@@ -379,6 +431,7 @@ class Importer:
         if len(self.problems) > found:  # reported as one problem of the node that the user knows
             inside = self.problems[found:]
             del self.problems[found:]
+            self.known.difference_update(inside)
             raise Unsupported(f"its function body needs {inside[0].op}: {inside[0].reason}", inside[0].hint)
         # a body made for this node leaves out what computes outputs that the node does not name
         wanted = [index < len(node.output) and bool(node.output[index]) for index in range(len(body.output))]
@@ -483,6 +536,12 @@ class Importer:
         return self.graph
 
 
+def size_of(graph: onnx.GraphProto | FunctionProto) -> int:
+    """Nodes of a graph, with those of its subgraphs."""
+    inner = (a.g for n in graph.node for a in n.attribute if a.type == a.GRAPH)
+    return len(graph.node) + sum(map(size_of, inner))
+
+
 def reads(node: NodeProto) -> set[str]:
     """Names that a node reads, those its subgraphs take from outside included."""
     names = {n for n in node.input if n}
@@ -522,6 +581,12 @@ def _proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
                 elif isinstance(d, str):
                     dim.dim_param = d
     return proto
+
+
+def has_body(op_type: str, domain: str) -> bool:
+    """Whether ONNX defines the op by a function, by which it can be lowered."""
+    schema = defs.get_schema(op_type, domain)
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:

@@ -51,13 +51,17 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
         raise Unsupported(f"{what} lies in another file", "give the path of the model, not the loaded proto")
     entries = {e.key: e.value for e in proto.external_data}
     root = Path(folder).resolve()
-    file = (root / entries.get("location", "")).resolve()
+    try:
+        file = (root / entries.get("location", "")).resolve()
+        there = file.is_file()
+    except (ValueError, OSError) as error:  # a NUL, or too long for a path
+        raise Unsupported(f"{what} lies in a file that cannot be: {error}", "put its data beside the model") from None
     if root not in file.parents:
         raise Unsupported(
             f"{what} lies outside the model's folder: {entries.get('location')!r}",
             "put its data beside the model",
         )
-    if not file.is_file():
+    if not there:
         raise Unsupported(f"the file {entries.get('location')!r} of {what} is missing", "put it beside the model")
     element = numpy_dtype(dtype)
     count = 1

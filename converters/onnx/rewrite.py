@@ -11,7 +11,7 @@ from linnet.converters.onnx.affine import absorb, normalizations_to_maps
 from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.converters.onnx.quantized import fuse_quantized
 from linnet.errors import GraphError
-from linnet.graph import Function, Graph, Tensor
+from linnet.graph import FOLD_TOTAL, Function, Graph, Tensor
 
 MOVES = frozenset({"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"})  # copies that do not grow
 
@@ -33,14 +33,16 @@ def rewrite(graph: Graph) -> None:
 
 
 def fold_weights(function: Function) -> None:
-    """Moves the elements of constants of any size now: a transposed weight is a weight."""
+    """Moves the elements of constants of any size now: a transposed weight is a weight. A file that moves its weights again and
+    again gets no more than twice their bytes (and FOLD_TOTAL); the rest is done while planning."""
     table: dict[Tensor, Tensor] = {}
+    left = FOLD_TOTAL + 2 * sum(t.data.nbytes for t in function.tensors() if t.data is not None)
     for node in function.nodes:
         node.inputs = [table.get(t, t) if t is not None else None for t in node.inputs]
         moves = node.op == "copy" and node.attributes["kind"] in MOVES
         if not moves or node.outputs[0] in function.outputs:
             continue
-        if any(t is None or t.data is None for t in node.inputs):
+        if any(t is None or t.data is None for t in node.inputs) or left < 0:
             continue
         try:
             values = evaluate_node(node)
@@ -48,4 +50,5 @@ def fold_weights(function: Function) -> None:
             continue  # it fails while running as well, if it ever runs
         if values is not None:
             y = node.outputs[0]
+            left -= values[0].nbytes
             table[y] = function.constant(np.asarray(values[0]), y.name, y.dtype, y.quantization)

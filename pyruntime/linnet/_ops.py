@@ -16,9 +16,9 @@ from linnet.errors import Error, GraphError
 from linnet.graph import (
     DTYPE_IDS,
     DTYPE_NAMES,
-    FOLD_LIMIT,
     Dim,
     Function,
+    Graph,
     Node,
     Quantization,
     Tensor,
@@ -61,9 +61,10 @@ def emit(
     message = encode_node(op, attributes)
     try:
         specs = infer(message, inputs, outputs, quantization, dtypes)
-        if fold and op != "assign" and _small_constant(op, inputs, attributes, specs):
+        if fold and op != "assign" and _small_constant(function.graph, inputs, specs):
             values = evaluate(message, inputs, specs, quantization)
             if values is not None:
+                function.graph.folded += sum(value.nbytes for value in values)
                 return [
                     function.constant(
                         value, name if i == 0 else f"{name}_{i}" if name else "", dtype, _nth(quantization, i)
@@ -174,9 +175,7 @@ def infer(
     return specs
 
 
-def _small_constant(
-    op: str, inputs: list[Tensor | None], attributes: dict[str, Any], specs: list[tuple[str, tuple[Dim, ...] | None]]
-) -> bool:
+def _small_constant(graph: Graph, inputs: list[Tensor | None], specs: list[tuple[str, tuple[Dim, ...] | None]]) -> bool:
     for t in inputs:
         if t is not None and t.data is None:
             return False
@@ -190,7 +189,7 @@ def _small_constant(
                 return False
             count *= d
         total += count * numpy_dtype(dtype).itemsize
-    return total <= FOLD_LIMIT
+    return graph.may_fold(total)
 
 
 def evaluate(

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Dim = int | str | None
 FOLD_LIMIT = 1 << 16  # bytes: larger folded results stay nodes, which C evaluates at plan time
+FOLD_TOTAL = 1 << 26  # bytes of folded results in a graph; beyond, only those stay that shapes are made of (FOLD_TINY)
+FOLD_TINY = 1 << 10
 
 
 @dataclasses.dataclass
@@ -197,6 +199,11 @@ class Graph:
         self.variables: dict[str, Variable] = {}
         self.signatures: dict[str, Signature] = {}
         self.metadata: dict[str, str] = {}
+        self.folded = 0  # bytes of folded results
+
+    def may_fold(self, size: int, limit: int = FOLD_LIMIT) -> bool:
+        """Whether a result of so many bytes may become a constant, within what all of them may take together."""
+        return size <= (limit if self.folded < FOLD_TOTAL else FOLD_TINY)
 
     def function(self, name: str = "main") -> Function:
         """A new, empty function."""

@@ -33,14 +33,6 @@ void linnet_plan_free(linnet_plan *plan) {
     if (plan != NULL && atomic_fetch_sub(&plan->references.count, 1) == 1) destroy(plan);
 }
 
-linnet_status ln_plan_check_bound(const linnet_plan *plan, uint64_t bytes, linnet_error *error) {
-    if (plan->max_bytes == 0 || bytes <= plan->max_bytes) return LINNET_OK;
-    ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory than the bound that was set");
-    ln_expected(error, "at most %llu bytes", (unsigned long long)plan->max_bytes);
-    ln_got(error, "%llu bytes", (unsigned long long)bytes);
-    return ln_hint(error, "raise linnet_plan_config.max_bytes, or give smaller shapes");
-}
-
 void ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out) {
     uint64_t bytes;
     memset(out, 0, sizeof *out);
@@ -172,6 +164,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, linne
     ln_work_init(&w, plan->model, &temporary, &plan->memory, error);
     w.isa = plan->isa;
     w.threads = plan->threads;
+    w.max_bytes = plan->max_bytes;
     w.reference = plan->reference;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;
@@ -212,7 +205,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     if (status == LINNET_OK) {
         plan->reads_variables = plan->program.reads_variables || (plan->program.rest != NULL && model->n_variables > 0);
         count_bytes(plan, plan->program.constants);
-        status = ln_plan_check_bound(plan, plan->info.total, error);
+        status = ln_check_bound(plan->max_bytes, plan->info.total, error);
     }
     if (status != LINNET_OK) {
         linnet_plan_free(plan);

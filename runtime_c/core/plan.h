@@ -28,8 +28,6 @@ struct linnet_plan {
 };
 
 linnet_plan *ln_plan_retain(linnet_plan *plan);
-/* TOO_LARGE when bytes exceed the plan's bound. */
-linnet_status ln_plan_check_bound(const linnet_plan *plan, uint64_t bytes, linnet_error *error);
 void ln_tensor_info(const ln_tensor *t, const char *name, linnet_tensor_info *out);
 void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_info *info);
 

@@ -173,7 +173,7 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     while (drop_oldest(s, parent, MOST_CHILDREN - 1)) continue;
     while (status == LINNET_OK && s->plan->max_bytes > 0 && s->plan->info.total + s->segment_bytes > s->plan->max_bytes)
         if (!drop_oldest(s, parent, 0))
-            status = ln_plan_check_bound(s->plan, s->plan->info.total + s->segment_bytes, error);
+            status = ln_check_bound(s->plan->max_bytes, s->plan->info.total + s->segment_bytes, error);
     if (status != LINNET_OK) {
         free_instance(s, child);
         return status;

@@ -223,10 +223,19 @@ linnet_status ln_work_sweep(ln_work *w) {
     return LINNET_OK;
 }
 
+linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error) {
+    if (bound == 0 || bytes <= bound) return LINNET_OK;
+    ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory than the bound that was set");
+    ln_expected(error, "at most %llu bytes", (unsigned long long)bound);
+    ln_got(error, "%llu bytes", (unsigned long long)bytes);
+    return ln_hint(error, "raise linnet_plan_config.max_bytes, or give smaller shapes");
+}
+
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error) {
     ln_work_init(to, from->model, memory, from->persistent, error);
     to->isa = from->isa;
     to->threads = from->threads;
+    to->max_bytes = from->max_bytes;
     to->reference = from->reference;
     to->devices = from->devices;
     to->n_devices = from->n_devices;

@@ -93,9 +93,10 @@ typedef struct ln_work {
     bool reference;
     const linnet_device *const *devices;
     int32_t n_devices;
-    int32_t waiting; /* nodes left for later segments */
-    int32_t depth;   /* of inlined calls */
-    bool *spare;     /* later segments: values that nothing waiting needs, whose numbers may be given again */
+    uint64_t max_bytes; /* 0: no bound */
+    int32_t waiting;    /* nodes left for later segments */
+    int32_t depth;      /* of inlined calls */
+    bool *spare;        /* later segments: values that nothing waiting needs, whose numbers may be given again */
     int32_t n_spare;
     linnet_error *error;
 } ln_work;
@@ -129,6 +130,8 @@ linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, 
                            int n_outputs, const int32_t *outputs);
 /* Recounts `uses` and kills ready nodes that nothing needs. */
 linnet_status ln_work_sweep(ln_work *w);
+/* TOO_LARGE when bytes exceed the bound of a plan; 0 is none. */
+linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error);
 /* Copy of the waiting part of the graph, for planning later segments. `error` is the new one's: the record of whoever
  * planned `from` may be gone. */
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);

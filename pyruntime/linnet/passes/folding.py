@@ -23,9 +23,11 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
             values = None if dims is None else [dims]
         elif _foldable(function, node, limit):
             values = evaluate_node(node)
-        if values is None or sum(value.nbytes for value in values) > limit:
+        size = sum(value.nbytes for value in values or ())
+        if values is None or not function.graph.may_fold(size, limit):
             kept.append(node)
             continue
+        function.graph.folded += size
         for old, value in zip(node.outputs, values, strict=True):
             table[old] = function.constant(value, old.name, old.dtype, old.quantization)
     function.nodes = kept

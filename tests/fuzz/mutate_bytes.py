@@ -1,0 +1,42 @@
+"""Changes to a file's bytes that know nothing of its format: flips, extremes in words, cuts, splices."""
+
+from __future__ import annotations
+
+import random
+import struct
+
+WORDS = (0, 1, -1, 127, 128, 255, 256, 0x7FFF, 0xFFFF, 0x10000, 2**31 - 1, -(2**31), 2**24, 5, 13, 32)
+
+
+def mutated(content: bytes, rng: random.Random, other: bytes) -> bytes:
+    """One to six changes; `other` is a file of the same format to take parts from."""
+    if rng.random() < 0.01:
+        return bytes(rng.randrange(256) for _ in range(rng.choice([0, 1, 8, 16, 64])))
+    data = bytearray(content)
+    for _ in range(rng.randint(1, 6)):
+        if not data:
+            break
+        at = rng.randrange(len(data))
+        kind = rng.randrange(9)
+        if kind <= 1:
+            data[at] ^= 1 << rng.randrange(8)
+        elif kind == 2:
+            data[at] = rng.randrange(256)
+        elif kind == 3:
+            struct.pack_into("<i", data, min(at & ~3, max(len(data) - 4, 0)), rng.choice(WORDS)) if len(
+                data
+            ) >= 4 else None
+        elif kind == 4 and len(data) >= 8:
+            struct.pack_into("<q", data, min(at & ~7, len(data) - 8), rng.choice((*WORDS, 2**40, 2**62, -(2**63))))
+        elif kind == 5 and rng.random() < 0.4:
+            del data[at:]
+        elif kind == 6:
+            del data[at : at + rng.choice([1, 2, 4, 8, 64])]
+        elif kind == 7:
+            start = rng.randrange(len(data))
+            data[at:at] = data[start : start + rng.choice([1, 4, 16, 64])]
+        elif kind == 8 and other:
+            start = rng.randrange(len(other))
+            part = other[start : start + rng.choice([4, 16, 64, 256])]
+            data[at : at + (len(part) if rng.random() < 0.5 else 0)] = part
+    return bytes(data)
