@@ -89,7 +89,7 @@ static int read_media(const run_options *o, const linnet_model *model, const lin
                       media_kind kind) {
     const char *tool = o->common.tool, *signature = o->common.signature ? o->common.signature : "infer";
     const char *about = results_about(model, "io", signature, input->name), *wanted;
-    char problem[512], text[128], rate[32];
+    char problem[512], text[128], value[32];
     bool sound = kind == MEDIA_SOUND, good;
     wanted = sound ? "audio" : "image";
     if (!results_is(about, wanted))
@@ -100,10 +100,12 @@ static int read_media(const run_options *o, const linnet_model *model, const lin
             f->path, media_kind_text(kind), input->name, tool_tensor_text(input, text, sizeof text), wanted);
     if (sound)
         good = media_read_sound(f->path, input->dtype == LINNET_I16 ? LINNET_I16 : LINNET_F32,
-                                results_word(about, "rate", rate, sizeof rate) ? atol(rate) : 0, &f->array, problem,
+                                results_word(about, "rate", value, sizeof value) ? atol(value) : 0, &f->array, problem,
                                 sizeof problem);
     else
-        good = media_read_image(f->path, kind, &f->array, problem, sizeof problem);
+        good = media_read_image(f->path, kind, &f->array, problem, sizeof problem) &&
+               (!results_word(about, "colour", value, sizeof value) ||
+                media_reorder(&f->array, value, problem, sizeof problem));
     return good ? TOOL_OK : tool_fail(tool, "%s: %s", f->path, problem);
 }
 

@@ -162,7 +162,7 @@ def audio(
             x = _to_length(x, samples)
         return _shaped(_features(x, features, rate), old, places)
 
-    edit.prepend(input, dtype, ("samples",), "audio", build)
+    edit.prepend(input, dtype, (f"{input} samples",), "audio", build)
     edit.describe(input, "audio", rate=str(rates[1]))
     return edit.graph
 
