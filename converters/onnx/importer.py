@@ -25,6 +25,7 @@ from linnet.graph import Dim, Function, Graph, Tensor
 MAIN = ("", "ai.onnx")
 OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
 NUMBERS = {name: number for number, name in DTYPES.items()}
+FUSED_EARLY = {"LayerNormalization"}  # ONNX Runtime's optimizer writes it into models of older opsets than defined it
 MAX_DEPTH = 32  # of functions inside functions
 MAX_GROWTH = 100  # nodes that are converted, functions inlined, for each node in the file (and 20,000)
 
@@ -61,6 +62,14 @@ class Body(Scope):
             inside = self.function.placeholder(tensor.name, tensor.dtype, shape)
             self.captured[tensor] = inside
         return self.captured[tensor]
+
+
+def schema_of(op_type: str, opset: int) -> Any:
+    """The definition of an ai.onnx op at an opset; the newest where it is younger than that."""
+    try:
+        return defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return defs.get_schema(op_type, defs.onnx_opset_version(), "")
 
 
 def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -316,7 +325,8 @@ class Importer:
         if opset == 0:
             raise Unsupported("the model does not say its opset", f"add an opset import for domain {domain!r}")
         try:
-            schema = defs.get_schema(node.op_type, opset, domain)
+            early = node.op_type in FUSED_EARLY
+            schema = schema_of(node.op_type, opset) if early else defs.get_schema(node.op_type, opset, domain)
         except defs.SchemaError:
             raise Unsupported(
                 f"opset {opset} has no op {node.op_type!r}", "export the model with a newer opset"
@@ -350,7 +360,7 @@ class Importer:
     ) -> list[Value]:
         """The outputs of an op outside ai.onnx, which has no schema of its own."""
         like, opset = LIKE.get(key_of(node.op_type, domain)), scope.opset("") or NEWEST_OPSET
-        schema = defs.get_schema(like, opset, "") if like is not None else None
+        schema = schema_of(like, opset) if like is not None else None
         return self.apply(function, Operation(self, scope, node, operands, opset, schema))
 
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
