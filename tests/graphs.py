@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 import linnet
+from linnet import mapping
 from linnet._generated.op_table import OPCODES
 from linnet.graph import DTYPE_IDS, Function, Graph, Tensor, emit
 
@@ -187,6 +188,29 @@ def one_op() -> Graph:
     return _finish(graph, main, pointwise("add", main.placeholder("x", "f32", (4,)), 1.0))
 
 
+def detector() -> Graph:
+    """x f32 [8,6], whose rows are boxes and a score, to which each run adds other noise -> the selected boxes [m,4]."""
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (8, 6))
+    counter = main.read(graph.variable("random_counter", np.int64(0)))
+    noise = emit("random", [counter], {"kind": "normal", "shape": [8, 1], "seed": 3})[0]
+    parts = emit("copy", [x], {"kind": "split", "axis": 1, "shape": [4, 1, 1]}, 3)
+    corner, far = emit("copy", [parts[0]], {"kind": "split", "axis": 1, "shape": [2, 2]}, 2)
+    sides = emit("copy", [corner, pointwise("add", corner, pointwise("abs", far))], {"kind": "concat", "axis": 1})[0]
+    boxes = emit("copy", [sides], {"kind": "reshape", "shape": [1, 8, 4]})[0]
+    scores = emit(
+        "copy", [pointwise("add", parts[1], pointwise("mul", noise, 1e-6))], {"kind": "reshape", "shape": [1, 1, 8]}
+    )[0]
+    limits = [main.constant(v) for v in (np.int64(5), np.float32(0.3), np.float32(-0.5))]
+    selected = emit("nms", [boxes, scores, *limits], {})[0]
+    index = emit("copy", [selected], {"kind": "slice", "axes": [1], "starts": [2], "ends": [3], "steps": [1]})[0]
+    flat = emit("copy", [index], {"kind": "reshape", "shape": [-1]})[0]
+    later = mapping.pointwise([counter], lambda n: n + 1)
+    emit("assign", [counter, later], {}, function=main)
+    return _finish(graph, main, emit("gather", [sides, flat], {"axis": 0}, name="y")[0])
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "mlp": mlp,
     "conv_net": conv_net,
@@ -199,6 +223,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "recurrent": recurrent,
     "gather": gather,
     "data_dependent": data_dependent,
+    "detector": detector,
     "dynamic": dynamic,
     "one_op": one_op,
 }
@@ -222,6 +247,7 @@ def feeds(name: str) -> Feeds:
         "loop": (3,),
         "recurrent": (5, 2, 4),
         "data_dependent": (2, 6),
+        "detector": (8, 6),
         "dynamic": (5, 3),
         "one_op": (4,),
     }.get(name, (1, 3, 16, 16))

@@ -24,6 +24,7 @@ SEEDS = (
     "gather",
     "data_dependent",
     "dynamic",
+    "detector",
 )
 TOTAL = 100_000
 

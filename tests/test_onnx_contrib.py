@@ -172,3 +172,16 @@ def test_gather_of_quantized_blocks(bits: int, zeros: bool) -> None:
         gather_axis=0,
         quantize_axis=1,
     )
+
+
+def test_layer_norm_that_onnx_runtime_fuses_into_an_old_model() -> None:
+    """The optimizer writes ai.onnx's LayerNormalization also where the opset is older than that."""
+    node = helper.make_node("LayerNormalization", ["x", "scale", "bias"], ["y"], epsilon=1e-5, axis=-1)
+    tensors = [numpy_helper.from_array(f32(6), n) for n in ("scale", "bias")]
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, [2, 6]) for n in ("x", "y")]
+    graph = helper.make_graph([node], "g", infos[:1], infos[1:], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=7)
+    x = f32(2, 6)
+    scale, bias = (numpy_helper.to_array(t) for t in tensors)
+    expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * scale + bias
+    close(linnet.Session(linnet.from_onnx(model)).run({"x": x})["y"], expected)

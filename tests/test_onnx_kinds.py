@@ -110,3 +110,13 @@ def test_broadcasting_of_opsets_below_7(op: str, axis: int | None, shape: tuple[
     }[op]  # fmt: skip
     (y,) = onnx_backend.prepare(model).run([x, z])
     np.testing.assert_allclose(y, wanted, rtol=1e-6)
+
+
+def test_ops_of_other_domains_that_onnx_defines_by_functions() -> None:
+    """FlexAttention of ai.onnx.preview: no rule of linnet's, but a body with a graph of the node's inside."""
+    found = [c for c in cases("node") if c.name.startswith("test_flexattention") and "_expanded" not in c.name]
+    assert len(found) >= 11
+    for case in found:
+        for inputs, wanted in case.data_sets:
+            difference = compare(onnx_backend.prepare(case.model).run(list(inputs)), wanted, case.rtol, case.atol)
+            assert not difference, f"{case.name}: {difference}"

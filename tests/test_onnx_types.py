@@ -402,3 +402,36 @@ def test_microscaling_weights() -> None:
     (y,) = run(model(nodes, {"x": (1, [3, 64])}, ["y"], initializers), {"x": x})
     wanted = x @ (w.astype(np.float32) * np.repeat(s.astype(np.float32), 32, 0))
     np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_the_bits_of_a_value_in_any_layout() -> None:
+    """copy kind bitcast is a view where it may be: of inputs, of dying values, of transposes, of channels-last results."""
+    generator = np.random.default_rng(9)
+    x, w = (generator.standard_normal(s).astype(np.float32) for s in ((2, 8, 10, 10), (16, 8, 3, 3)))
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("BitCast", ["c"], ["b"], to=TensorProto.INT32),
+        helper.make_node("BitwiseAnd", ["b", "mask"], ["m"]),
+        helper.make_node("BitCast", ["m"], ["a"], to=TensorProto.FLOAT),  # the sign bit is gone
+        helper.make_node("Transpose", ["c"], ["t"], perm=[3, 1, 0, 2]),
+        helper.make_node("BitCast", ["t"], ["u"], to=TensorProto.UINT32),
+        helper.make_node("BitCast", ["x"], ["raw"], to=TensorProto.INT32),
+    ]
+    mask = numpy_helper.from_array(np.array(0x7FFFFFFF, np.int32), "mask")
+    proto = model(nodes, {"x": (1, x.shape)}, ["c", "a", "u", "raw"], [numpy_helper.from_array(w, "w"), mask])
+    graph = linnet.from_onnx(proto)
+    for reference_plan in (False, True):
+        results = linnet.Session(graph, reference=reference_plan).run({"x": x})
+        np.testing.assert_array_equal(results["a"], np.abs(results["c"]))
+        np.testing.assert_array_equal(results["u"], results["c"].transpose(3, 1, 0, 2).copy().view(np.uint32))
+        np.testing.assert_array_equal(results["raw"], x.view(np.int32))
+
+
+def test_the_runtime_refuses_bits_of_another_width() -> None:
+    graph = linnet.Graph()
+    x = graph.function().placeholder("x", "f32", (2,))
+    for wrong in ("f64", "i16", "bool"):
+        with pytest.raises(linnet.GraphError, match="another width"):
+            linnet.graph.emit("copy", [x], {"kind": "bitcast", "dtype": wrong})
+    with pytest.raises(linnet.GraphError):
+        linnet.graph.emit("copy", [x], {"kind": "bitcast"})

@@ -12,6 +12,7 @@ import pytest
 from PIL import Image
 
 import linnet
+from linnet import media
 from linnet._fetch import FetchError, fetch_member
 from linnet.graph import Graph, Quantization, emit
 from linnet.preprocess._edit import labels_key
@@ -183,6 +184,31 @@ def test_colours_layouts_and_numbers(layout: str, colour: str, dtype: str) -> No
     np.testing.assert_allclose(got.reshape(expected.shape), expected, atol=2e-6 if dtype == "f32" else 2e-3)
 
 
+@pytest.mark.parametrize("source", ["BGR", "RGBA", "BGRA"])
+def test_photos_in_other_orders_of_channels(source: str, tmp_path: Path) -> None:
+    """Buffers of OpenCV, cameras and screens give what RGB gives, and the tools hand over pixels in that order."""
+    pixels = photo(30, 41, smooth=True)
+    other = media.in_channels(pixels, source)
+    assert other.shape == (30, 41, len(source))
+    Image.fromarray(pixels).save(tmp_path / "x.bmp")
+    for colour, channels in (("RGB", 3), ("BGR", 3), ("grey", 1)):
+        for shape in ((1, channels, 20, 24), (20, 24, channels)):
+            options: dict[str, Any] = {
+                "colour": colour,
+                "mean": 0.4,
+                "std": [0.2] * channels,
+                "fit": "letterbox",
+                "pad": 3,
+            }
+            graph = linnet.preprocess.image(identity(shape), "input", source=source, **options)
+            expected = run(linnet.preprocess.image(identity(shape), "input", **options), pixels)
+            np.testing.assert_array_equal(run(graph, other), expected)
+        graph.save(tmp_path / "m.lnt")
+        for tool in (native, cli):
+            tool(tmp_path, "m.lnt", "--input", "x.bmp", "--output-dir", tool.__name__)
+            np.testing.assert_array_equal(np.load(tmp_path / tool.__name__ / "output.npy"), expected)
+
+
 @pytest.mark.parametrize("dtype", ["i8", "u8", "i16"])
 @pytest.mark.parametrize("scale", [1 / 128, 0.0186584, 1 / 255])
 def test_integer_inputs_are_exact(dtype: str, scale: float) -> None:
@@ -261,6 +287,7 @@ def test_the_bare_signature_may_stay() -> None:
         ("unknown fit; expected stretch or shortest", (1, 3, 8, 8), {"fit": "squash"}),
         ("unknown filter", (1, 3, 8, 8), {"filter": "lanczos"}),
         ("unknown colour", (1, 3, 8, 8), {"colour": "YUV"}),
+        ("unknown source", (1, 3, 8, 8), {"source": "NV12"}),
         ("where the channels", (1, 4, 8, 8), {}),
         ("where the channels", (3, 8, 3), {}),
         ("has no layout CHW; expected 3 dimensions, got 4", (1, 3, 8, 8), {"layout": "CHW"}),

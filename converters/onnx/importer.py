@@ -13,7 +13,7 @@ from onnx import FunctionProto, NodeProto, TypeProto, defs
 from linnet.converters.onnx import interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
-from linnet.converters.onnx.loader import array_from
+from linnet.converters.onnx.loader import array_from, text_of
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.randomness import Randomness
@@ -25,6 +25,7 @@ from linnet.graph import Dim, Function, Graph, Tensor
 MAIN = ("", "ai.onnx")
 OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
 NUMBERS = {name: number for number, name in DTYPES.items()}
+FUSED_EARLY = {"LayerNormalization"}  # ONNX Runtime's optimizer writes it into models of older opsets than defined it
 MAX_DEPTH = 32  # of functions inside functions
 MAX_GROWTH = 100  # nodes that are converted, functions inlined, for each node in the file (and 20,000)
 
@@ -63,6 +64,14 @@ class Body(Scope):
         return self.captured[tensor]
 
 
+def schema_of(op_type: str, opset: int) -> Any:
+    """The definition of an ai.onnx op at an opset; the newest where it is younger than that."""
+    try:
+        return defs.get_schema(op_type, opset, "")
+    except defs.SchemaError:
+        return defs.get_schema(op_type, defs.onnx_opset_version(), "")
+
+
 def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """Numbers beyond what onnx's tables take are as good as the largest: a newer opset than linnet reads is a problem anyway."""
     return {("" if o.domain in MAIN else o.domain): min(max(o.version, 0), 2**31 - 1) for o in imports}
@@ -70,12 +79,7 @@ def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 def label(node: NodeProto) -> str:
     """The node's name, or its first output when it has none."""
-    return text(node.name or next((o for o in node.output if o), ""))
-
-
-def text(name: str | bytes) -> str:
-    """A name for people; protobuf gives bytes where it is no UTF-8."""
-    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")
+    return text_of(node.name or next((o for o in node.output if o), ""))
 
 
 class Importer:
@@ -104,8 +108,8 @@ class Importer:
         """Notes a problem of a node, or of the named value; then `op` is the first op that reads or makes the value."""
         near = [n.op_type for n in self.model.graph.node if name in n.input or name in n.output]
         found = Problem(
-            node=label(node) if node is not None else name,
-            op=(text(node.op_type) or "node without an op type") if node is not None else near[0] if near else "graph",
+            node=label(node) if node is not None else text_of(name),
+            op=text_of(node.op_type or "node without an op type" if node is not None else near[0] if near else "graph"),
             reason=reason,
             hint=hint,
         )
@@ -327,15 +331,16 @@ class Importer:
         foreign = domain if domain or defs.has(node.op_type, domain) else MICROSOFT  # ONNX Runtime adds some to ai.onnx
         if foreign and (other := find(node.op_type, max(opset, 1), foreign)) is not None:
             return self.foreign(other, node, scope, operands, foreign)
-        if domain or not defs.has(node.op_type, domain):
+        if not defs.has(node.op_type, domain) or (domain and not has_body(node.op_type, domain)):
             where = f"of domain {domain!r}" if domain else f"of opset {opset}"
             raise Unsupported(
                 f"there is no rule for op {node.op_type!r} {where}", nearest(node.op_type, domain, scope.opset(""))
             )
         if opset == 0:
-            raise Unsupported("the model does not say its opset", "add an opset import for domain ''")
+            raise Unsupported("the model does not say its opset", f"add an opset import for domain {domain!r}")
         try:
-            schema = defs.get_schema(node.op_type, opset, domain)
+            early = node.op_type in FUSED_EARLY
+            schema = schema_of(node.op_type, opset) if early else defs.get_schema(node.op_type, opset, domain)
         except defs.SchemaError:
             raise Unsupported(
                 f"opset {opset} has no op {node.op_type!r}", "export the model with a newer opset"
@@ -359,7 +364,7 @@ class Importer:
                 "export the model again",
             )
         operation = Operation(self, scope, node, operands, opset, schema)
-        function = find(node.op_type, opset)
+        function = None if domain else find(node.op_type, opset)
         if function is None:
             return list(self.expand(operation))
         return self.apply(function, operation)
@@ -369,7 +374,7 @@ class Importer:
     ) -> list[Value]:
         """The outputs of an op outside ai.onnx, which has no schema of its own."""
         like, opset = LIKE.get(key_of(node.op_type, domain)), scope.opset("") or NEWEST_OPSET
-        schema = defs.get_schema(like, opset, "") if like is not None else None
+        schema = schema_of(like, opset) if like is not None else None
         return self.apply(function, Operation(self, scope, node, operands, opset, schema))
 
     def apply(self, function: Rule, operation: Operation) -> list[Value]:
@@ -407,6 +412,8 @@ class Importer:
                 body.ParseFromString(text)
         if not body.node:
             raise Unsupported(f"there is no rule for op {node.op_type!r}", nearest(node.op_type, "", opset))
+        if "" not in opsets_of(body.opset_import):  # as in bodies of ops of other domains
+            body.opset_import.add(domain="", version=operation.scope.opset("") or NEWEST_OPSET)
         return self.call(body, node, operation.inputs, schema)
 
     def call(self, body: FunctionProto, node: NodeProto, operands: Sequence[Value], schema: Any = None) -> list[Value]:
@@ -587,6 +594,12 @@ def _proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
                 elif isinstance(d, str):
                     dim.dim_param = d
     return proto
+
+
+def has_body(op_type: str, domain: str) -> bool:
+    """Whether ONNX defines the op by a function, by which it can be lowered."""
+    schema = defs.get_schema(op_type, domain)
+    return bool(schema.has_function or schema.has_context_dependent_function)
 
 
 def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:

@@ -4,6 +4,7 @@ Definitions: TFLite's quantization_util and gemmlowp's fixedpoint.h; linnet's C 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -49,43 +50,55 @@ def round_away(x: Any) -> npt.NDArray[Any]:
     return result
 
 
-class Fixed16:
-    """gemmlowp's fixed-point functions on 16-bit values, as tables: `logistic` and `tanh` over all 65536 inputs."""
+def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDArray[np.int16]:
+    """513 values of a function of (v - zero) * scale, v = -32768, -32640, ..., 32767, at the scale 2 / 65535, between which
+    16-bit kernels interpolate. Each is moved by half of the error in the middle of its interval (LUTPopulate)."""
+    ends = [scale * (edge - zero) for edge in (-32768, 32767)]
+    step = (ends[1] - ends[0]) / 512
+    at = ends[0] + np.arange(512) * step
+    factor = 65536 / (2 / 65535 * 32767 + 2 / 65535 * 32768)
+    value, middle, behind = (function(v) * factor for v in (at, at + step / 2, ends[0] + np.arange(1, 513) * step))
+    error = round_away((behind + round_away(value)) / 2) - round_away(middle)
+    whole = np.append(round_away(value) - round_away(error / 2), round_away(np.array(function(ends[1]) * factor)))
+    result: npt.NDArray[np.int16] = np.clip(whole, -32768, 32767).astype(np.int16)
+    return result
 
-    ONE = 32767
 
-    @staticmethod
-    def constant(raw32: int) -> int:
-        """A 32-bit constant as 16 bits."""
-        return min(int(rounding_shift(raw32, 16)), Fixed16.ONE)
+class Fixed:
+    """gemmlowp's fixed-point functions on arrays of 16- or 32-bit values. Results have no integer bits: ONE stands for 1."""
 
-    @staticmethod
-    def multiply(a: Any, b: Any) -> Integers:
+    def __init__(self, bits: int) -> None:
+        self.bits = bits
+        self.one, self.least = (1 << bits - 1) - 1, -(1 << bits - 1)
+
+    def constant(self, raw: int) -> int:
+        """A 32-bit constant at this width."""
+        return raw if self.bits == 32 else min(int(rounding_shift(raw, 16)), self.one)
+
+    def multiply(self, a: Any, b: Any) -> Integers:
         """SaturatingRoundingDoublingHighMul of two arrays."""
-        product = np.asarray(a, np.int64) * np.asarray(b, np.int64)
-        nudged = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
-        result: Integers = np.minimum(np.where(nudged >= 0, nudged >> 15, -((-nudged) >> 15)), Fixed16.ONE)
+        product, width = np.asarray(a, np.int64) * np.asarray(b, np.int64), self.bits - 1
+        nudged = product + np.where(product >= 0, 1 << width - 1, 1 - (1 << width - 1))
+        result: Integers = np.minimum(np.where(nudged >= 0, nudged >> width, -((-nudged) >> width)), self.one)
         return result
 
-    @staticmethod
-    def up(x: Any, exponent: int) -> Integers:
+    def up(self, x: Any, exponent: int) -> Integers:
         """Times 2^exponent, saturated."""
-        result: Integers = np.clip(np.asarray(x, np.int64) << exponent, -32768, 32767)
+        result: Integers = np.clip(np.asarray(x, np.int64) << exponent, self.least, self.one)
         return result
 
-    @staticmethod
-    def exp_on_negative(a: Integers, integer_bits: int) -> Integers:
-        """e^a for a <= 0 with so many integer bits; the result has none."""
-        multiply, constant = Fixed16.multiply, Fixed16.constant
-        fraction_bits = 15 - integer_bits
+    def exp_on_negative(self, a: Integers, integer_bits: int) -> Integers:
+        """e^a for a <= 0 with so many integer bits."""
+        multiply, constant = self.multiply, self.constant
+        fraction_bits = self.bits - 1 - integer_bits
         quarter = 1 << (fraction_bits - 2)
         inside = (a & (quarter - 1)) - quarter
-        x = Fixed16.up(inside, integer_bits) + (1 << 12)  # Taylor's series around -1/8
+        x = self.up(inside, integer_bits) + (1 << self.bits - 4)  # Taylor's series around -1/8
         x2 = multiply(x, x)
         x3, x4 = multiply(x2, x), multiply(x2, x2)
         series = rounding_shift(multiply(rounding_shift(x4, 2) + x3, constant(715827883)) + x2, 1)
         start = constant(1895147668)
-        result = np.clip(start + multiply(start, x + series), -32768, 32767)
+        result = np.clip(start + multiply(start, x + series), self.least, self.one)
         rest = inside - a
         factors = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)  # e^-2^n, n = -2, -1, ...
         for exponent, factor in enumerate(factors, -2):
@@ -93,34 +106,56 @@ class Fixed16:
                 on = rest & (1 << (fraction_bits + exponent))
                 result = np.where(on != 0, multiply(result, constant(factor)), result)
         if integer_bits > 5:
-            result = np.where(a < -(1 << (20 - integer_bits)), 0, result)
-        return np.where(a == 0, Fixed16.ONE, result)
+            result = np.where(a < -(1 << (self.bits + 4 - integer_bits)), 0, result)
+        return np.where(a == 0, self.one, result)
 
-    @staticmethod
-    def reciprocal(a: Integers) -> Integers:
+    def reciprocal(self, a: Integers) -> Integers:
         """2 / (1 + a) for a in [0, 1], with two integer bits: Newton's division."""
-        multiply, constant = Fixed16.multiply, Fixed16.constant
-        total = a + Fixed16.ONE
+        multiply, constant = self.multiply, self.constant
+        total = a + self.one
         half = np.where(total >= 0, (total + 1) >> 1, -((1 - total) >> 1))
-        x = constant(1515870810) + multiply(half, constant(-1010580540))
+        x = constant(NEWTON[0]) + multiply(half, constant(NEWTON[1]))
         for _ in range(3):
-            x = x + Fixed16.up(multiply(x, (1 << 13) - multiply(half, x)), 2)
+            x = x + self.up(multiply(x, (1 << self.bits - 3) - multiply(half, x)), 2)
         return x
 
-    @staticmethod
-    def logistic(integer_bits: int = 3) -> npt.NDArray[np.int16]:
-        """Stored results (15 fraction bits) of the inputs -32768, ..., 32767."""
-        a = np.arange(-32768, 32768)
-        positive = Fixed16.up(
-            Fixed16.reciprocal(Fixed16.exp_on_negative(-np.minimum(np.abs(a), 32768), integer_bits)), 1
-        )
-        result = np.where(a > 0, positive, Fixed16.ONE - positive)
-        return np.where(a == 0, 1 << 14, result).astype(np.int16)
 
-    @staticmethod
-    def tanh(integer_bits: int) -> npt.NDArray[np.int16]:
-        """As logistic."""
-        a = np.arange(-32768, 32768)
-        exp = Fixed16.exp_on_negative(-np.abs(a), integer_bits + 1)
-        t = Fixed16.up(Fixed16.reciprocal(exp) - (1 << 13), 2)
-        return np.where(a == 0, 0, np.where(a < 0, -t, t)).astype(np.int16)
+def inverse_root(value: int) -> tuple[int, int]:
+    """(multiplier, left shift) of 1 / sqrt(value), by Newton's steps (GetInvSqrtQuantizedMultiplierExp)."""
+    if value <= 1:
+        return (1 << 31) - 1, 0
+    fixed, shift = Fixed(32), 11
+    while value >= 1 << 29:
+        value, shift = value // 4, shift + 1
+    pairs = (31 - value.bit_length()) // 2 - 1
+    shift, value = shift - pairs, value << 2 * pairs
+    half, x = rounding_shift(value >> 1, 1), np.asarray(1 << 28, np.int64)
+    for _ in range(5):
+        cube = fixed.up(fixed.multiply(fixed.multiply(x, x), x), 6)
+        x = fixed.up(fixed.multiply((1 << 28) + (1 << 27), x) - fixed.multiply(half, cube), 3)
+    found = int(fixed.multiply(x, 1518500250))  # sqrt(2) / 2
+    return (found << -shift, 0) if shift < 0 else (found, -shift)
+
+
+def multiply(x: int, fixed: int, shift: int) -> int:
+    """MultiplyByQuantizedMultiplier with double rounding, of one number."""
+    high = doubling_high_multiply(x << max(shift, 0), fixed)
+    return int(rounding_shift(high, max(-shift, 0)))
+
+
+NEWTON = (1515870810, -1010580540)  # 48/17 and -32/17 with two integer bits: the start of a division
+_SHORT = Fixed(16)
+_INPUTS = np.arange(-32768, 32768)
+
+
+def logistic_table(integer_bits: int = 3) -> npt.NDArray[np.int16]:
+    """gemmlowp's logistic, with 15 fraction bits, of the 16-bit inputs -32768, ..., 32767."""
+    positive = _SHORT.up(_SHORT.reciprocal(_SHORT.exp_on_negative(-np.abs(_INPUTS), integer_bits)), 1)
+    result = np.where(_INPUTS > 0, positive, _SHORT.one - positive)
+    return np.where(_INPUTS == 0, 1 << 14, result).astype(np.int16)
+
+
+def tanh_table(integer_bits: int) -> npt.NDArray[np.int16]:
+    """As logistic_table."""
+    t = _SHORT.up(_SHORT.reciprocal(_SHORT.exp_on_negative(-np.abs(_INPUTS), integer_bits + 1)) - (1 << 13), 2)
+    return np.where(_INPUTS == 0, 0, np.where(_INPUTS < 0, -t, t)).astype(np.int16)

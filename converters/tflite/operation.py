@@ -13,8 +13,8 @@ import numpy.typing as npt
 from linnet.converters.tflite.fixed_point import LIMITS, RANGES, quantize_multiplier
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpec, option
-from linnet.graph import Function, Quantization, Tensor, emit, numpy_dtype
-from linnet.mapping import REGISTER, Expr, pointwise
+from linnet.graph import Function, Quantization, Tensor, dtype_of, emit, numpy_dtype
+from linnet.mapping import REGISTER, Expr, Instruction, Program, Store, pointwise
 
 if TYPE_CHECKING:
     from linnet.converters.tflite.importer import Importer, Scope
@@ -150,11 +150,31 @@ class Operation:
         made: Tensor = pointwise(loaded, whole, dtype or inputs[0].dtype, function=self.function)
         return made
 
+    def map_with_tables(
+        self, inputs: Sequence[Tensor], tables: Sequence[npt.NDArray[Any]], body: Callable[..., Expr | Sequence[Expr]],
+        *dtypes: str,
+    ) -> list[Tensor]:  # fmt: skip
+        """One map whose body also gets a function per table: from an index to the element there."""
+        program, count = (
+            Program(),
+            len(inputs),
+        )  # `table` reads an input without broadcasting it, so the node is made by hand
+        loaded = [
+            Expr(program, program.add(Instruction("load", REGISTER[t.dtype], operand=i))) for i, t in enumerate(inputs)
+        ]
+
+        def looker(number: int, dtype: str) -> Callable[[Expr], Expr]:
+            return lambda index: index.table(number, REGISTER[dtype])
+
+        lookers = [looker(count + i, dtype_of(t.dtype)) for i, t in enumerate(tables)]
+        made = body(*loaded, *lookers)
+        program.stores = [Store(r.register, False) for r in ([made] if isinstance(made, Expr) else made)]
+        operands = [*inputs, *(self.function.constant(t) for t in tables)]
+        return self.emit_all("map", operands, len(dtypes), **program.attributes(dtypes))
+
     def lookup(self, x: Tensor, table: npt.NDArray[Any], least: int) -> Tensor:
         """table[x - least] for an integer tensor; the result has the table's element type."""
-        from linnet.mapping import look_up
-
-        return look_up(x, self.function.constant(table), lambda v: v - least)
+        return self.map_with_tables([x], [table], lambda v, t: t(v - least), dtype_of(table.dtype))[0]
 
     # -- quantization
 

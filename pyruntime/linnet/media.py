@@ -74,6 +74,13 @@ def read_image(path: Path) -> Array:
         raise _problem(path, str(error) or type(error).__name__, "a JPEG, PNG or BMP picture") from None
 
 
+def in_channels(rgb: Array, order: str) -> Array:
+    """RGB pixels in another order of channels: "BGR", "RGBA", ...; alpha is 255."""
+    opaque = np.concatenate([rgb, np.full_like(rgb[..., :1], 255)], axis=2) if "A" in order else rgb
+    made: Array = opaque[..., ["RGBA".index(c) for c in order]]
+    return made
+
+
 def read_sound(path: Path, dtype: str, rate: int) -> Array:
     """[samples] as f32 in [-1, 1] or i16, channels averaged. rate: samples a second that the model takes (0: any).
     UsageError for a damaged file, another rate, or more than 100 million samples."""
@@ -134,7 +141,7 @@ def _check_length(path: Path, count: int, channels: int) -> None:
 
 
 def read_feed(path: Path, name: str, dtype: str, about: tuple[str, dict[str, str]] | None) -> Array:
-    """The value of an input from a file. about: what the model's metadata says of it (preprocess.describe).
+    """The value of an input from a file. about: what the model's metadata says of it (docs/preprocess.md).
 
     Raises UsageError when the file cannot be read, or the input takes no picture or sound.
     """
@@ -145,7 +152,9 @@ def read_feed(path: Path, name: str, dtype: str, about: tuple[str, dict[str, str
                 f"'{path}' is {_KINDS[kind]}, and input {name!r} takes none", code=101, tensor=name,
                 hint=f"put the steps from it to the input into the model with linnet.preprocess.{kind}, or give a .npy file",
             )  # fmt: skip
-        return read_image(path) if kind == "image" else read_sound(path, dtype, int(about[1].get("rate", "0")))
+        if kind == "audio":
+            return read_sound(path, dtype, int(about[1].get("rate", "0")))
+        return in_channels(read_image(path), about[1].get("colour", "RGB"))
     expected = "a .npy file, a JPEG, PNG or BMP picture, or a sound file"
     if not kind:
         raise UsageError(

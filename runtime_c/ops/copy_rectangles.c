@@ -4,23 +4,6 @@
 
 #include <string.h>
 
-/* Any corner, element by element. */
-void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
-                    size_t size) {
-#define LN_CORNER(type)                                                                                                \
-    for (int64_t p = 0; p < rows; p++)                                                                                 \
-        for (int64_t q = 0; q < columns; q++)                                                                          \
-            memcpy(t + p * t_stride + q * (int64_t)sizeof(type), s + q * s_stride + p * (int64_t)sizeof(type),         \
-                   sizeof(type));
-    switch (size) {
-    case 1: LN_CORNER(uint8_t) break;
-    case 2: LN_CORNER(uint16_t) break;
-    case 4: LN_CORNER(uint32_t) break;
-    default: LN_CORNER(uint64_t) break;
-    }
-#undef LN_CORNER
-}
-
 /* ---- one row of a rectangle ---- */
 
 /* n elements; strides in elements. */
@@ -46,6 +29,24 @@ static void strided(const char *s, int64_t ss, char *t, int64_t ts, int64_t n, s
     default: LN_STRIDED(uint64_t)
     }
 #undef LN_STRIDED
+}
+
+/* Lines of the longer side, in pieces that stay in the cache while the other side is stepped through. */
+void ln_copy_corner(const char *s, int64_t s_stride, char *t, int64_t t_stride, int64_t rows, int64_t columns,
+                    size_t size) {
+    enum { PIECE = 512 };
+    const int64_t width = (int64_t)size;
+    if (rows < columns) { /* the same the other way round: t[p][q] = s[q][p] is a line of t at a time */
+        for (int64_t q = 0; q < columns; q += PIECE)
+            for (int64_t p = 0; p < rows; p++)
+                strided(s + q * s_stride + p * width, s_stride / width, t + p * t_stride + q * width, 1,
+                        ln_min(PIECE, columns - q), size);
+        return;
+    }
+    for (int64_t p = 0; p < rows; p += PIECE)
+        for (int64_t q = 0; q < columns; q++)
+            strided(s + q * s_stride + p * width, 1, t + p * t_stride + q * width, t_stride / width,
+                    ln_min(PIECE, rows - p), size);
 }
 
 static void run_rectangle(const ln_copy_plan *plan, const ln_copy_rectangle *r, const char *source, char *target,

@@ -14,6 +14,8 @@ static bool shape_fits(const ln_call *call) {
     if (ln_window_conv(a, x, w, &g, NULL) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
         g.kernel[0] * g.kernel[1] > LN_DEPTHWISE_ROWS)
         return false;
+    /* A single channel would leave the vectors empty: the matrix product has at least its taps in a row. */
+    if (g.in_channels == 1 && g.kernel[2] >= 4) return false;
     if (g.in_channels > 1 && (x->strides[g.channel_axis] != 1 || y->strides[g.channel_axis] != 1)) return false;
     if (call->epilogue == NULL) return true;
     /* ln_epilogue_apply needs rows of channels without gaps. */

@@ -106,7 +106,7 @@ static void make_rows(const ln_gemm *g, const ln_buffers *b, char *scratch, row_
         ln_gemm_gather(g, base, block->first, block->count, part, copy);
         for (int64_t i = 0; i < block->count; i++) block->rows[i] = copy + i * g->copy_stride;
     } else {
-        ln_gemm_rows(g, base, block->first, block->count, part, block->rows);
+        ln_gemm_rows(g, base, block->first, block->count, part, scratch + g->a_offset, block->rows);
     }
     block->sums = NULL;
     if (g->b_zero == 0) return;

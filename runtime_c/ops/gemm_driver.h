@@ -24,6 +24,8 @@ typedef struct ln_gemm {
     int64_t taps, kc;    /* K = taps * kc */
     bool gather;         /* A goes through a contiguous copy of the kernel's type, one segment of K elements a row */
     int64_t copy_stride; /* bytes from row to row of that copy */
+    int64_t
+        run; /* taps that are one run of A's memory, and one segment: 1, those of a kernel's line, or all (gather) */
     int64_t segments, length, padded; /* what the kernel sees: taps, elements read, elements in the panel per tap */
     int64_t chunk, chunks; /* a long K passes in chunks, of elements (plain) or taps; chunks > 1 for floats only */
 
@@ -98,10 +100,10 @@ void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, i
 typedef struct ln_gemm_range {
     int64_t begin, end;
 } ln_gemm_range;
-/* gemm_driver_rows.c: pointers to rows [first, first + count), tile by tile as [tap][row of the tile]; the same rows
- * copied to `out`, padded with zeros to g->padded elements, g->copy_stride bytes apart. base: where the product's A
- * begins. */
-void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part,
+/* gemm_driver_rows.c: pointers to rows [first, first + count), tile by tile as [segment][row of the tile], with lines
+ * that reach into the padding put together in `copy`; the same rows copied to `out`, padded with zeros to g->padded
+ * elements, g->copy_stride bytes apart. base: where the product's A begins. */
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
                   const void **rows);
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out);
 

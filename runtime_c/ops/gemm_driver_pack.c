@@ -5,7 +5,7 @@
 #include <string.h>
 
 static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
-    return g->segments == 1 ? tap * g->kc + c : tap * g->padded + c;
+    return tap / g->run * g->padded + tap % g->run * g->kc + c;
 }
 
 enum { PACK_BLOCK = 16 }; /* channels read together, so that a cache line of the source is used up while it is hot */

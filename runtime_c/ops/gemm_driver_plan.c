@@ -140,22 +140,36 @@ static void plan_blocks(const ln_call *call, ln_gemm *g) {
     g->m_blocks = ln_ceil_div(g->m, g->m_block), g->n_blocks = ln_ceil_div(g->n, nb);
 }
 
-/* The padding of a convolution, kc zero points of the type that rows are read in. */
+/* The padding of a convolution, a run of zero points of the type that rows are read in. */
 static linnet_status plan_padding(ln_call *call, ln_gemm *g) {
     if (g->plain) return LINNET_OK;
     int dtype = g->gather ? g->set->a_dtype : g->a_dtype;
-    void *padding = ln_call_state(call, (size_t)g->kc * ln_dtype_size(dtype));
+    int64_t elements = (g->gather ? 1 : g->run) * g->kc;
+    void *padding = ln_call_state(call, (size_t)elements * ln_dtype_size(dtype));
     if (padding == NULL) return LINNET_OUT_OF_MEMORY;
     if (g->integer)
-        for (int64_t i = 0; i < g->kc; i++) ln_store_i64(padding, dtype, i, g->requant.x_zero);
+        for (int64_t i = 0; i < elements; i++) ln_store_i64(padding, dtype, i, g->requant.x_zero);
     g->padding = padding;
     return LINNET_OK;
+}
+
+static bool as_it_is(const ln_gemm *g) { return g->a_dtype == g->set->a_dtype && g->a_k == 1; }
+
+/* Whether the taps of a line of the kernel are one run of memory, and short enough to be worth taking as one. Few
+ * positions may reach into the padding: those are copied. */
+static bool in_lines(const ln_gemm *g) {
+    const ln_window *w = &g->window;
+    if (g->plain || !as_it_is(g) || w->kernel[2] == 1 || w->dilation[2] != 1 || g->lattice[2] != 1) return false;
+    if (g->x.s[2] != g->kc || g->kc > 16 || g->taps * g->kc > CHUNK_K) return false;
+    int64_t inside = (w->in[2] - w->kernel[2]) / w->stride[2] + 1;
+    return w->in[2] >= w->kernel[2] && inside * 4 >= w->out[2] * 3;
 }
 
 /* Whether rows of A must be copied, or are worth it. */
 static bool must_gather(const ln_gemm *g) {
     int64_t depth = g->set->depth;
-    if (g->a_dtype != g->set->a_dtype || g->a_k != 1) return true;
+    if (!as_it_is(g)) return true;
+    if (g->run > 1) return false;
     if (g->taps > 1 && g->kc < 8 * depth && g->kc % (8 * depth) != 0)
         return true; /* short taps would leave the kernel's loop half empty */
     /* Rows a multiple of 2 KiB apart fall into one or two sets of the L1 cache and push each other out. */
@@ -188,14 +202,16 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     g->panel_dtype = set->halves && g->b_constant ? g->b_dtype : set->b_dtype;
     int64_t depth = set->depth;
     g->a_size = (int64_t)ln_dtype_size(g->a_dtype), g->copy_size = (int64_t)ln_dtype_size(set->a_dtype);
+    g->run = in_lines(g) ? g->window.kernel[2] : 1;
     g->gather = must_gather(g);
-    g->segments = g->gather ? 1 : g->taps;
-    int64_t k = g->gather ? g->taps * g->kc : g->kc;
+    if (g->gather) g->run = g->taps;
+    g->segments = g->taps / g->run;
+    int64_t k = g->run * g->kc;
     g->padded = (int64_t)ln_round_up((size_t)k, (size_t)depth);
     g->length = g->gather ? g->padded : k;
     plan_chunks(g);
     /* An odd number of cache lines from row to row puts the rows of a tile into different cache sets. */
-    int64_t copied = g->chunks > 1 ? g->chunk * (g->plain ? 1 : g->kc) : g->padded;
+    int64_t copied = g->chunks > 1 ? g->chunk * (g->plain ? 1 : g->kc) : g->segments * g->padded;
     g->copy_stride = ((copied * g->copy_size + 63) / 64 | 1) * 64;
     int64_t column_bytes = g->segments * g->padded * (int64_t)ln_dtype_size((linnet_dtype)g->panel_dtype);
     g->panels = ln_ceil_div(g->n, set->width);
@@ -211,7 +227,9 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     }
     g->matrix_bytes = (int64_t)ln_round_up((size_t)((g->panels - 1) * g->panel_bytes + last), LN_ALIGNMENT);
     g->init_width = (int64_t)ln_round_up((size_t)(g->panels * set->width), 16);
-    call->packing = (uintptr_t)set | (uintptr_t)(g->segments == 1); /* the order of K in a panel */
+    call->packing = (uintptr_t)set | (uintptr_t)(g->segments == 1 ? 1
+                                                 : g->run == 1    ? 0
+                                                                  : 2); /* the order of K in a panel */
     plan_store(call, g);
     status = plan_padding(call, g);
     if (status != LINNET_OK) return status;
@@ -227,7 +245,7 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     g->rows_offset = at;
     if (g->b_zero != 0) at += ln_round_up((size_t)g->m_block * sizeof(int32_t), LN_ALIGNMENT);
     g->a_offset = at;
-    if (g->gather) at += ln_round_up((size_t)(g->m_block * g->copy_stride), LN_ALIGNMENT);
+    if (g->gather || g->run > 1) at += ln_round_up((size_t)(g->m_block * g->copy_stride), LN_ALIGNMENT);
     g->b_offset = at;
     if (g->panel_dtype != set->b_dtype) {
         int64_t unit = g->plain ? 1 : g->kc;

@@ -55,21 +55,41 @@ static const char *line_of(const ln_gemm *g, const char *base, const position *p
     return z < 0 || y < 0 ? NULL : base + (p->n * g->x.n + z * g->x.s[0] + y * g->x.s[1]) * g->a_size;
 }
 
-/* Pointers of one output position to out[0], out[step], ..., one per tap. */
-static void window_pointers(const ln_gemm *g, const char *base, const position *p, ln_gemm_range part, const void **out,
-                            int64_t step) {
+/* Pointers of `count` output positions side by side to out[0], out[1], ...; those of the next tap `step` further on. */
+static void window_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, ln_gemm_range part,
+                            const void **out, int64_t step) {
     const ln_window *w = &g->window;
     for (int64_t l = part.begin / w->kernel[2]; l * w->kernel[2] < part.end; l++) {
         const char *line = line_of(g, base, p, l);
         ln_gemm_range taps = in_line(w, part, l);
-        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step) {
-            int64_t x = coordinate(g, 2, p->o[2], kx);
-            *out = line == NULL || x < 0 ? g->padding : line + x * g->x.s[2] * g->a_size;
+        for (int64_t kx = taps.begin; kx < taps.end; kx++, out += step)
+            for (int64_t i = 0; i < count; i++) {
+                int64_t x = coordinate(g, 2, p->o[2] + i, kx);
+                out[i] = line == NULL || x < 0 ? g->padding : line + x * g->x.s[2] * g->a_size;
+            }
+    }
+}
+
+static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t count, ln_gemm_range taps, char *out);
+
+/* The same where a line of the kernel is one run. */
+static void line_pointers(const ln_gemm *g, const char *base, const position *p, int64_t count, char *copy,
+                          const void **out, int64_t step) {
+    const ln_window *w = &g->window;
+    for (int64_t l = 0; l < g->segments; l++, out += step, copy += g->length * g->a_size) {
+        const char *line = line_of(g, base, p, l);
+        int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2];
+        for (int64_t i = 0; i < count; i++, x += w->stride[2]) {
+            out[i] = line == NULL ? g->padding : line + x * g->x.s[2] * g->a_size;
+            if (line == NULL || (x >= 0 && x + w->kernel[2] <= w->in[2])) continue;
+            char *put_together = copy + i * g->copy_stride;
+            gather_line(g, line, p->o[2] + i, 1, (ln_gemm_range){0, w->kernel[2]}, put_together);
+            out[i] = put_together;
         }
     }
 }
 
-void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part,
+void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, char *copy,
                   const void **rows) {
     if (g->plain) {
         const char *at = (const char *)base + (first * g->a_row + part.begin) * g->a_size;
@@ -79,8 +99,16 @@ void ln_gemm_rows(const ln_gemm *g, const void *base, int64_t first, int64_t cou
     position p = position_of(&g->window, first);
     for (int64_t done = 0; done < count;) {
         int64_t n = ln_gemm_tile_rows(g->set, count - done);
-        for (int64_t i = 0; i < n; i++, advance(&g->window, &p))
-            window_pointers(g, base, &p, part, rows + done * (part.end - part.begin) + i, n);
+        for (int64_t i = 0; i < n;) {
+            int64_t side = ln_min(n - i, g->window.out[2] - p.o[2]);
+            if (g->run > 1)
+                line_pointers(g, base, &p, side, copy + (done + i) * g->copy_stride, rows + done * g->segments + i, n);
+            else
+                window_pointers(g, base, &p, side, part, rows + done * (part.end - part.begin) + i, n);
+            i += side;
+            p.o[2] += side - 1;
+            advance(&g->window, &p);
+        }
         done += n;
     }
 }

@@ -78,65 +78,59 @@ static void sift_down(candidate *heap, int64_t n, int64_t at) {
     }
 }
 
-static void load_box(const ln_tensor *t, const float *data, int64_t batch, int64_t i, float *box) {
-    for (int k = 0; k < 4; k++) box[k] = data[batch * t->strides[0] + i * t->strides[1] + k * t->strides[2]];
-}
+/* A box as its sides along both axes, low end first. */
+typedef struct box {
+    float low[2], high[2], area;
+} box;
 
-/* The sides of a box along one axis, low end first. */
-static void side(const float *box, bool center, int axis, float *low, float *high) {
-    float a = box[axis], b = box[axis + 2];
-    if (center) {
-        *low = a - b / 2;
-        *high = a + b / 2;
-    } else {
-        *low = a < b ? a : b;
-        *high = a < b ? b : a;
+static void load_boxes(const ln_tensor *t, const float *data, int64_t batch, bool center, box *out) {
+    for (int64_t i = 0; i < t->dims[1]; i++, out++) {
+        const float *from = data + batch * t->strides[0] + i * t->strides[1];
+        for (int axis = 0; axis < 2; axis++) {
+            float a = from[axis * t->strides[2]], b = from[(axis + 2) * t->strides[2]];
+            out->low[axis] = center ? a - b / 2 : a < b ? a : b;
+            out->high[axis] = center ? a + b / 2 : a < b ? b : a;
+        }
+        out->area = (out->high[0] - out->low[0]) * (out->high[1] - out->low[1]);
     }
 }
 
-static float overlap(const float *a, const float *b, bool center) {
-    float common = 1, area_a = 1, area_b = 1;
-    for (int axis = 0; axis < 2; axis++) {
-        float low_a, high_a, low_b, high_b;
-        side(a, center, axis, &low_a, &high_a);
-        side(b, center, axis, &low_b, &high_b);
-        float low = low_a > low_b ? low_a : low_b, high = high_a < high_b ? high_a : high_b;
-        common *= high > low ? high - low : 0;
-        area_a *= high_a - low_a;
-        area_b *= high_b - low_b;
-    }
-    return area_a > 0 && area_b > 0 ? common / (area_a + area_b - common) : 0;
+/* Intersection over union; 0 for boxes without an area. */
+static float overlap(const box *a, const box *b) {
+    float low0 = a->low[0] > b->low[0] ? a->low[0] : b->low[0],
+          high0 = a->high[0] < b->high[0] ? a->high[0] : b->high[0];
+    float low1 = a->low[1] > b->low[1] ? a->low[1] : b->low[1],
+          high1 = a->high[1] < b->high[1] ? a->high[1] : b->high[1];
+    if (!(high0 > low0 && high1 > low1 && a->area > 0 && b->area > 0)) return 0;
+    float common = (high0 - low0) * (high1 - low1);
+    return common / (a->area + b->area - common);
 }
 
 static bool supports(const ln_call *call) { return call->epilogue == NULL; }
 
 static linnet_status configure(ln_call *call) {
-    call->scratch_bytes = (size_t)call->inputs[0].dims[1] * sizeof(candidate);
+    call->scratch_bytes = (size_t)call->inputs[0].dims[1] * (sizeof(candidate) + 2 * sizeof(box));
     return LINNET_OK;
 }
 
 /* What one class of one batch entry selects, at rows [at, at + most) of the outputs. Returns how many. */
-static int64_t select_boxes(const ln_call *call, const ln_buffers *b, int64_t batch, const float *scores, int64_t most,
-                            int64_t at) {
+static int64_t select_boxes(const ln_call *call, const ln_buffers *b, const float *scores, int64_t most, int64_t at) {
     const ln_nms_attributes *a = call->attributes;
     const float *iou = call->n_inputs > 3 ? b->inputs[3] : NULL, *limit = call->n_inputs > 4 ? b->inputs[4] : NULL;
-    const ln_tensor *boxes = &call->inputs[0];
-    const int64_t step = call->inputs[1].strides[2];
+    const int64_t count = call->inputs[0].dims[1], step = call->inputs[1].strides[2];
     const float iou_limit = iou ? *iou : 0, fall = a->soft_sigma > 0 ? -0.5f / (float)a->soft_sigma : 0;
     int64_t *selected = (int64_t *)b->outputs[0] + 3 * at, n = 0, chosen = 0;
     float *values = call->n_outputs > 1 ? b->outputs[1] : NULL;
     candidate *heap = b->scratch;
-    for (int64_t i = 0; i < boxes->dims[1]; i++)
+    box *boxes = (box *)(void *)(heap + count), *taken = boxes + count; /* taken: those selected, in order */
+    for (int64_t i = 0; i < count; i++)
         if (!limit || scores[i * step] > *limit) heap[n++] = (candidate){scores[i * step], 0, i};
     for (int64_t i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i);
     while (n > 0 && chosen < most) {
         candidate top = heap[0];
         bool alive = true, softened = false;
-        float mine[4], other[4];
-        load_box(boxes, b->inputs[0], batch, top.box, mine);
         for (int64_t j = chosen - 1; j >= top.seen && alive; j--) {
-            load_box(boxes, b->inputs[0], batch, selected[3 * j + 2], other);
-            float common = overlap(mine, other, a->center_point_box);
+            float common = overlap(&boxes[top.box], &taken[j]);
             alive = !(common > iou_limit);
             if (fall != 0 && common > 0 && alive) {
                 softened = true;
@@ -150,6 +144,7 @@ static int64_t select_boxes(const ln_call *call, const ln_buffers *b, int64_t ba
         } else {
             if (alive) {
                 selected[3 * chosen + 2] = top.box;
+                taken[chosen] = boxes[top.box];
                 if (values) values[at + chosen] = top.score;
                 chosen++;
             }
@@ -163,6 +158,7 @@ static int64_t select_boxes(const ln_call *call, const ln_buffers *b, int64_t ba
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     (void)phase, (void)begin, (void)end, (void)thread;
     const ln_tensor *scores = &call->inputs[1];
+    const bool center = ((const ln_nms_attributes *)call->attributes)->center_point_box;
     const int64_t *most = call->n_inputs > 2 ? b->inputs[2] : NULL;
     int64_t boxes = scores->dims[2], rows = call->outputs[0].dims[0], at = 0;
     int64_t each = most ? ln_max(0, ln_min(*most, boxes)) : boxes, *selected = b->outputs[0];
@@ -170,7 +166,9 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         int64_t batch = pair / scores->dims[1];
         const float *line =
             (const float *)b->inputs[1] + batch * scores->strides[0] + pair % scores->dims[1] * scores->strides[1];
-        int64_t n = select_boxes(call, b, batch, line, ln_min(each, rows - at), at);
+        if (pair % scores->dims[1] == 0)
+            load_boxes(&call->inputs[0], b->inputs[0], batch, center, (box *)(void *)((candidate *)b->scratch + boxes));
+        int64_t n = select_boxes(call, b, line, ln_min(each, rows - at), at);
         for (int64_t i = at; i < at + n; i++) {
             selected[3 * i] = batch;
             selected[3 * i + 1] = pair % scores->dims[1];

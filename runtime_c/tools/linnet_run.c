@@ -89,7 +89,7 @@ static int read_media(const run_options *o, const linnet_model *model, const lin
                       media_kind kind) {
     const char *tool = o->common.tool, *signature = o->common.signature ? o->common.signature : "infer";
     const char *about = results_about(model, "io", signature, input->name), *wanted;
-    char problem[512], text[128], rate[32];
+    char problem[512], text[128], value[32];
     bool sound = kind == MEDIA_SOUND, good;
     wanted = sound ? "audio" : "image";
     if (!results_is(about, wanted))
@@ -100,10 +100,12 @@ static int read_media(const run_options *o, const linnet_model *model, const lin
             f->path, media_kind_text(kind), input->name, tool_tensor_text(input, text, sizeof text), wanted);
     if (sound)
         good = media_read_sound(f->path, input->dtype == LINNET_I16 ? LINNET_I16 : LINNET_F32,
-                                results_word(about, "rate", rate, sizeof rate) ? atol(rate) : 0, &f->array, problem,
+                                results_word(about, "rate", value, sizeof value) ? atol(value) : 0, &f->array, problem,
                                 sizeof problem);
     else
-        good = media_read_image(f->path, kind, &f->array, problem, sizeof problem);
+        good = media_read_image(f->path, kind, &f->array, problem, sizeof problem) &&
+               (!results_word(about, "colour", value, sizeof value) ||
+                media_reorder(&f->array, value, problem, sizeof problem));
     return good ? TOOL_OK : tool_fail(tool, "%s: %s", f->path, problem);
 }
 
@@ -220,6 +222,20 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
     return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
 }
 
+/* Why there is no plan or session: the record, or in the tool's words that an input of open size was not given. */
+static int not_planned(run_options *o, const linnet_model *model, int signature, const linnet_error *error) {
+    linnet_tensor_info input;
+    char text[128];
+    for (int i = 0; error->code == LINNET_UNKNOWN_SHAPE && i < linnet_model_input_count(model, signature); i++) {
+        linnet_model_input(model, signature, i, &input);
+        if (strcmp(input.name, error->tensor) || find_feed(o, input.name)) continue;
+        if (o->random) return tool_unknown_shape(&o->common, &input);
+        return tool_fail(o->common.tool, "input '%s' (%s) was not given; give --input %s=FILE, or --random and --shape",
+                         input.name, tool_tensor_text(&input, text, sizeof text), input.name);
+    }
+    return tool_fail_record(o->common.tool, error);
+}
+
 static int run(run_options *o) {
     linnet_error error;
     linnet_model *model = NULL;
@@ -231,7 +247,7 @@ static int run(run_options *o) {
     if (status == TOOL_OK) {
         linnet_status code = linnet_plan_create(model, &config, &plan, &error);
         if (code == LINNET_OK) code = linnet_session_create(plan, NULL, NULL, &session, &error);
-        if (code) status = tool_fail_record(o->common.tool, &error);
+        if (code) status = not_planned(o, model, signature, &error);
     }
     if (status == TOOL_OK) status = fill_inputs(o, plan, session);
     if (status == TOOL_OK && linnet_run(session, &error)) status = tool_fail_record(o->common.tool, &error);

@@ -152,6 +152,27 @@ bool media_read_image(const char *path, media_kind kind, npy_array *out, char *p
     return good;
 }
 
+bool media_reorder(npy_array *image, const char *order, char *problem, size_t size) {
+    size_t channels = strlen(order), pixels = (size_t)image->shape[0] * (size_t)image->shape[1];
+    if (strcmp(order, "RGB") == 0) return true;
+    if (channels < 3 || channels > 4 || strspn(order, "RGBA") != channels)
+        return media_problem(problem, size, "the model takes its pixels as '%s', which this linnet-run does not know",
+                             order);
+    unsigned char *to = malloc(pixels * channels);
+    if (!to) return media_problem(problem, size, "no memory for its pixels as %s", order);
+    for (size_t c = 0; c < channels; c++) {
+        const unsigned char *from = (const unsigned char *)image->data + (order[c] == 'G'   ? 1
+                                                                          : order[c] == 'B' ? 2
+                                                                                            : 0);
+        for (size_t i = 0; i < pixels; i++) to[i * channels + c] = order[c] == 'A' ? 255 : from[3 * i];
+    }
+    free(image->data);
+    image->data = to;
+    image->shape[2] = (long long)channels;
+    image->bytes = pixels * channels;
+    return true;
+}
+
 #if defined(LINNET_WITH_SNDFILE)
 static bool read_samples(SNDFILE *sound, const SF_INFO *info, int dtype, npy_array *out, char *problem, size_t size) {
     size_t n = (size_t)info->frames, channels = (size_t)info->channels, done = 0;

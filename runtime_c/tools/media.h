@@ -19,6 +19,8 @@ const char *media_kind_text(media_kind kind);
 /* u8 [height, width, 3], RGB, upright: the EXIF orientation is applied; alpha is dropped, 16 bits become the high 8,
  * grey and palettes become colours. */
 bool media_read_image(const char *path, media_kind kind, npy_array *out, char *problem, size_t size);
+/* RGB pixels in another order of channels, "BGR", "RGBA" or "BGRA"; alpha is 255. */
+bool media_reorder(npy_array *image, const char *order, char *problem, size_t size);
 /* [samples] of `dtype` (LINNET_F32 in [-1, 1], or LINNET_I16), channels averaged. A rate other than `rate` Hz is an
  * error (0: any). */
 bool media_read_sound(const char *path, int dtype, long rate, npy_array *out, char *problem, size_t size);

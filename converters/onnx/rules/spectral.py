@@ -173,12 +173,16 @@ def stft(op: Operation) -> Tensor:
         angle = (k * i).binary("mod", n).cast("f64") * (-2 * np.pi) / n.cast("f64")
         return angle.cos(), angle.sin()
 
-    cos, sin = pointwise(op, [each, within, length], roots, [x.dtype, x.dtype])  # [bins, length]
-    real = op.slice(signal, 3, 0, 1)  # [batch, frames, length, 1]
-    y = [op.emit("matmul", [matrix, real]) for matrix in (cos, sin)]
+    matrices = pointwise(op, [each, within, length], roots, [x.dtype, x.dtype])  # [bins, length] each
+
+    def products(part: int) -> list[Tensor]:
+        """Of one part of the signal with cosines and sines, [batch, frames, bins, 1] each: all frames are rows of one product."""
+        rows = op.squeeze(op.slice(signal, 3, part, part + 1), [3])
+        return [op.unsqueeze(op.emit("matmul", [rows, m], transpose_b=True), [3]) for m in matrices]
+
+    y = products(0)
     if parts == 2:
-        imaginary = op.slice(signal, 3, 1, 2)
-        c, s = (op.emit("matmul", [matrix, imaginary]) for matrix in (cos, sin))
+        c, s = products(1)
         y = [op.map([y[0], s], lambda p, a, b: a - b), op.map([y[1], c], lambda p, a, b: a + b)]
     return op.concat(y, 3)
 

@@ -11,16 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.converters.tflite.fixed_point import (
+    NEWTON,
     RANGES,
+    Fixed,
     doubling_high_multiply,
+    inverse_root,
+    multiply,
     quantize_multiplier,
     round_away,
     rounding_shift,
+    table_16,
 )
 from linnet.converters.tflite.operation import Operation, per_tensor
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Tensor, numpy_dtype
-from linnet.mapping import Expr
+from linnet.mapping import Expr, pointwise
 
 Array = npt.NDArray[Any]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
@@ -59,11 +64,27 @@ FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = 
 
 @rule(*FUNCTIONS)
 def function(op: Operation) -> Tensor:
-    """ABS and RSQRT of integers round by fixed point in TFLite: here within one quantum."""
+    if op.spec.op == "RSQRT" and op.is_quantized() and op.input(0).dtype == "i8":
+        return _rsqrt_8(op)
     in_map, in_table = FUNCTIONS[op.spec.op]
     if not op.is_quantized():
         return op.map([op.input(0)], in_map)
     return tabulated(op, in_table, in_map)
+
+
+def _rsqrt_8(op: Operation) -> Tensor:
+    """RsqrtEvalQuantized; what is not positive, which TFLite refuses, gives the largest result."""
+    x, spec = op.input(0), op.output()
+    if x.quantization is None or spec.quantization is None:
+        raise op.unsupported("the output is not quantized", "export it again")
+    (sx, zx), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
+    fixed, shift = quantize_multiplier(1.0 / float(np.sqrt(sx) * sy))
+    values = []
+    for number in range(-128 - zx, 128 - zx):
+        root, power = inverse_root(max(number, 0))
+        data = multiply(1, root, power + 20)
+        values.append(multiply(data, fixed, shift - 20) + zy if number > 0 else 127)
+    return store_table(op, np.array(values))
 
 
 def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callable[[Expr], Expr]) -> Tensor:
@@ -86,8 +107,7 @@ def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callabl
 
 
 def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
-    """reference_integer_ops::Logistic and Tanh on 16 bits: linear interpolation in a table of sigmoid(i / 24), i < 256.
-    Some entries of the kernel's own table are rounded another way: within one quantum."""
+    """reference_integer_ops::Logistic and Tanh on 16 bits: linear interpolation in a table of sigmoid(i / 24), i < 256."""
     assert x.quantization is not None
     scale, _ = per_tensor(x.quantization, "the input")
     real, shift = float(scale) * 4096 * 3, 0
@@ -95,28 +115,28 @@ def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
         real, shift = real * 2, shift + 1
     fixed = int(real)
     half = 1 << (shift - 1) if shift else 0
-    table = np.floor(65536 / (1 + np.exp(-np.arange(256) / 24)) + 0.5).clip(0, 65535).astype(np.int32)
-    values, steps = op.constant(table), op.constant(np.append(np.diff(table), 0).astype(np.int32))
-    from linnet.mapping import Instruction, Program, Store
-
-    program = Program()
-    v = Expr(program, program.add(Instruction("load", "i32", operand=0)))
-    scaled = (v * fixed + half).binary("shift_right", shift)
-    size = abs(scaled)
+    value, middle, behind = (65536 / (1 + np.exp(-(np.arange(256) + d) / 24)) for d in (0, 0.5, 1))
+    table = np.floor(
+        value - ((value + behind) / 2 - middle) / 2 + 0.5
+    )  # half of the error in the middle of an interval
+    table = np.append(table[:-1], 65535).astype(np.int32)
     bits = 8 if tanh else 9  # tanh(x) = 2 sigmoid(2 x) - 1
-    high, low = size.binary("shift_right", bits), size & ((1 << bits) - 1)
-    inside = (high.table(1, "i32") * (1 << bits)) + low * high.table(2, "i32")
-    if tanh:
-        inside = (high < 255).select(inside, 0xFFFF << 8)
-        above, below = inside - (1 << 23) + (1 << 7), -inside + (1 << 23) + (1 << 7) - 1
-        result = (scaled < 0).select(below, above).binary("shift_right", 8)
-    else:
+
+    def body(v: Expr, values: Callable[[Expr], Expr], steps: Callable[[Expr], Expr]) -> Expr:
+        scaled = (v * fixed + half).binary("shift_right", shift)
+        size = abs(scaled)
+        high, low = size.binary("shift_right", bits), size & ((1 << bits) - 1)
+        inside = (values(high) * (1 << bits)) + low * steps(high)
+        if tanh:
+            inside = (high < 255).select(inside, 0xFFFF << 8)
+            above, below = inside - (1 << 23) + (1 << 7), -inside + (1 << 23) + (1 << 7) - 1
+            return (scaled < 0).select(below, above).binary("shift_right", 8)
         inside = (high < 255).select(inside, 0x7FFF << 10)
         above, below = inside + (1 << 9), (1 << 25) - inside + (1 << 9) - 1
-        result = (scaled < 0).select(below, above).binary("shift_right", 10)
-    program.stores = [Store(result.register, False)]
-    made = op.emit("map", [x, values, steps], **program.attributes(["i16"]))
-    return op.quantized(made, op.output())
+        return (scaled < 0).select(below, above).binary("shift_right", 10)
+
+    made = op.map_with_tables([x], [table, np.append(np.diff(table), 0).astype(np.int32)], body, "i16")
+    return op.quantized(made[0], op.output())
 
 
 def store_table(op: Operation, values: Array) -> Tensor:
@@ -236,7 +256,7 @@ def hard_swish(op: Operation) -> Tensor:
 
 @rule("SOFTMAX", "LOG_SOFTMAX")
 def softmax(op: Operation) -> Tensor:
-    """Over the last axis; on 8 bits by a table of exponentials, as TFLite's optimized kernel (SoftmaxInt8LUT)."""
+    """Over the last axis."""
     x, log = op.input(0), op.spec.op == "LOG_SOFTMAX"
     beta = np.float32(1 if log else op.option("beta"))
     spec = op.output()
@@ -245,25 +265,100 @@ def softmax(op: Operation) -> Tensor:
             x = op.map([x], lambda v: v * float(beta))
         return op.emit("softmax", [x], axis=-1, log=log)
     assert x.quantization is not None
-    if log or x.dtype == "i16" or spec.dtype not in ("i8", "u8") or spec.quantization is None:
+    if log or (x.dtype == "i16") != (spec.dtype == "i16") or spec.dtype not in RANGES or spec.quantization is None:
         real = op.real(x)
         if beta != 1:
             real = op.map([real], lambda v: v * float(beta))
         return op.store(op.emit("softmax", [real], axis=-1, log=log))
-    scale, _ = per_tensor(x.quantization, "the input")
-    out_scale, out_zero = per_tensor(spec.quantization, "the output")
+    scale = float(beta) * float(per_tensor(x.quantization, "the input")[0])
+    return _softmax_16(op, x, scale) if x.dtype == "i16" else _softmax_8(op, x, scale)
+
+
+def _softmax_8(op: Operation, x: Tensor, scale: float) -> Tensor:
+    """reference_ops::Softmax of 8-bit integers: exponentials out of tables (31 fraction bits; 19 for their sum), the reciprocal
+    of the sum by Newton's division, in the fixed point of gemmlowp."""
+    spec, fixed = op.output(), Fixed(32)
     low, high = RANGES[spec.dtype]
-    exponents = (-scale * beta) * np.arange(255, -1, -1).astype(np.float32)
-    table = np.exp(exponents.astype(np.float64)).astype(np.float32)  # entry 255: the largest element
+    multiplier, shift = quantize_multiplier(min(scale * (1 << 26), float((1 << 31) - 1)))
+    steps = np.arange(-255, 1)  # from the largest element of the row
+    reach = int(31 * 2.0**26 / 2.0**shift)
+    exps = fixed.exp_on_negative(fixed.multiply(np.where(steps >= -reach, steps, 0) << max(shift, 0), multiplier), 5)
+    exps = np.where(steps >= -reach, exps, 0).astype(np.int32)
+    last = op.rank() - 1
+    wide = op.map([x], lambda v: v, "i32")
+    away = op.map([wide, op.reduce(wide, "max", [last])], lambda v, m: v - m)
+    total = op.reduce(op.lookup(away, rounding_shift(exps, 12).astype(np.int32), -255), "sum", [last])
+
+    def divided(sum_: Expr) -> tuple[Expr, Expr]:
+        """(the reciprocal, how far the product with it is shifted)."""
+        v, zeros = leading_zeros(sum_.cast("i64"))
+        half = v.binary("shift_right", 1)  # (1 + what is above 1) / 2
+        y = high_product(half, v.lift(NEWTON[1])) + NEWTON[0]
+        for _ in range(3):
+            rest = high_product(y, v.lift(1 << 29) - high_product(half, y))
+            y = y + (rest * 4).max(fixed.least).min(fixed.one)
+        bits_out = 16 if spec.dtype == "i16" else 8
+        return (y * 2).max(fixed.least).min(fixed.one), v.lift(12 + 31 - bits_out) - zeros
+
+    reciprocal, exponent = pointwise([total], divided, ["i64", "i64"], function=op.function)
+
+    def body(e: Expr, r: Expr, n: Expr) -> Expr:
+        product = high_product(e.cast("i64"), r)
+        mask = product.lift(1).binary("shift_left", n) - 1
+        rounded = product.binary("shift_right", n) + ((product & mask) > mask.binary("shift_right", 1)).cast("i64")
+        return (rounded + low).max(low).min(high)
+
+    return op.quantized(op.map([op.lookup(away, exps, -255), reciprocal, exponent], body, spec.dtype), spec)
+
+
+def leading_zeros(v: Expr) -> tuple[Expr, Expr]:
+    """(v shifted until its bit 31 is set, by how much) of a positive i64 below 2^32."""
+    zeros = v.lift(0)
+    for bits in (16, 8, 4, 2, 1):
+        small = v < (1 << 32 - bits)
+        v, zeros = small.select(v.binary("shift_left", bits), v), small.select(zeros + bits, zeros)
+    return v, zeros
+
+
+def _softmax_16(op: Operation, x: Tensor, scale: float) -> Tensor:
+    """reference_ops::SoftmaxInt16: exponentials and the reciprocal of their sum interpolated in tables."""
+    multiplier, shift = quantize_multiplier(float(np.float32(scale)) / (10.0 / 65535.0))
+    exps, inverses = table_16(np.exp, 10.0 / 65535, 32767), table_16(lambda v: 1 / (1 + v), 1.0 / 65535, -32768)
+
+    def interpolated(v: Expr, values: Callable[[Expr], Expr], steps: Callable[[Expr], Expr]) -> Expr:
+        v = v.max(-32768).min(32767).cast("i32")
+        place = v.binary("shift_right", 7) + 256
+        return values(place) + (steps(place) * (v & 127) + 64).binary("shift_right", 7)
+
+    def steps(table: Array) -> Array:
+        wide = table.astype(np.int32)
+        return wide[1:] - wide[:-1]
+
     last = op.rank() - 1
     wide = op.map([x], lambda v: v, "i32")
     most = op.reduce(wide, "max", [last])
-    shifted = op.map([wide, most], lambda v, m: v - m)
-    terms = op.lookup(shifted, table, -255)
+
+    def term(v: Expr, m: Expr, values: Callable[[Expr], Expr], slopes: Callable[[Expr], Expr]) -> Expr:
+        return interpolated((v - m).fixed_multiply(multiplier, -shift) + 32767, values, slopes)
+
+    terms = op.map_with_tables([wide, most], [exps, steps(exps)], term, "i32")[0]
     total = op.reduce(terms, "sum", [last])
 
-    def body(term: Expr, sum_: Expr) -> Expr:
-        inverse = (sum_ * float(out_scale)).reciprocal()
-        return ((term * inverse + 0.5).cast("i32") + out_zero).max(low).min(high)
+    def divided(v: Expr, values: Callable[[Expr], Expr], slopes: Callable[[Expr], Expr]) -> list[Expr]:
+        raised, zeros = leading_zeros(v.cast("i64"))
+        above = (raised.binary("shift_right", 1) + (1 << 13)).binary("shift_right", 14) - ((1 << 15) + (1 << 16))
+        return [interpolated(above, values, slopes).cast("i64"), zeros.lift(31) - zeros]
 
-    return op.quantized(op.map([terms, total], body, spec.dtype), spec)
+    inverse, right = op.map_with_tables([total], [inverses, steps(inverses)], divided, "i64", "i64")
+
+    def body(e: Expr, r: Expr, n: Expr) -> Expr:
+        half = r.lift(1).binary("shift_left", n - 1)
+        return (e.cast("i64") * r + half).binary("shift_right", n).max(0).min(32767)
+
+    return op.quantized(op.map([terms, inverse, right], body, "i16"), op.output())
+
+
+def high_product(a: Expr, b: Expr) -> Expr:
+    """SaturatingRoundingDoublingHighMul of two 32-bit values in i64."""
+    product = a * b
+    return (product + (product >= 0).select(product.lift(1 << 30), product.lift(1 - (1 << 30)))) / (1 << 31)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.converters.tflite.fixed_point import RANGES, Fixed16, quantize_multiplier
+from linnet.converters.tflite.fixed_point import RANGES, logistic_table, quantize_multiplier, tanh_table
 from linnet.converters.tflite.hybrid import UNIT
 from linnet.converters.tflite.operation import Operation, per_tensor
 from linnet.graph import Quantization, Tensor
@@ -59,8 +59,8 @@ class IntegerLstm:
         self.recurrent = [op.require(layer.recurrent[g], "a weight") for g in self.gates]
         self.sizes = [self.recurrent[0].shape[0]] * len(self.gates)
         self.cell_clip = int(np.clip(np.float32(op.option("cell_clip")) / cell_scale, LOW, HIGH))
-        self.sigmoid = Fixed16.logistic()
-        self.tanh = {bits: Fixed16.tanh(bits) for bits in {3, 15 + self.cell_bits}}
+        self.sigmoid = logistic_table()
+        self.tanh = {bits: tanh_table(bits) for bits in {3, 15 + self.cell_bits}}
 
     def factor(self, index: int, other: np.float32, result: np.float32) -> tuple[int, int]:
         """The multiplier of a product of operand `index` at the scale `result`, as TFLite computes it in floats."""

@@ -17,6 +17,7 @@ from linnet.preprocess._geometry import FITS, Fit, new_size, offset, photo_size
 
 _FILTERS = {"nearest": "nearest", "bilinear": "linear", "bicubic": "cubic"}
 _COLOURS = {"RGB": 3, "BGR": 3, "grey": 1}
+SOURCES = ("RGB", "BGR", "RGBA", "BGRA")
 
 
 def image(
@@ -36,6 +37,7 @@ def image(
     mean: float | Sequence[float] = 0.0,
     std: float | Sequence[float] = 1.0,
     layout: str | None = None,
+    source: str = "RGB",
     signature: str = "infer",
 ) -> Graph:
     """A graph whose `input` is a photo: u8 [H, W, 3], RGB, of any height and width, instead of what the model takes.
@@ -51,8 +53,10 @@ def image(
     multiple: the resized sides are rounded to multiples of it (for models with open sizes, such as text detectors).
     filter: "bilinear", "bicubic" (a = -0.5) or "nearest". antialias: widen the filter when shrinking, as Pillow does;
     False samples as OpenCV's INTER_LINEAR does (bicubic then has a = -0.75).
-    colour: what the model takes: "RGB", "BGR", "grey". scale: default 1/255; 1 for integer inputs without quantization.
-    layout: "NCHW", "NHWC", "CHW" or "HWC"; by default read off the model's input.
+    colour: what the model takes: "RGB", "BGR", "grey". mean, std: numbers, or one per channel in the model's order.
+    scale: default 1/255; 1 for integer inputs without quantization.
+    layout: "NCHW", "NHWC", "CHW" or "HWC"; by default read off the model's input. source: the photo's own channels, "RGB",
+    "BGR" (OpenCV), "RGBA" or "BGRA" (camera and screen buffers, u8 [H, W, 4]; alpha is not used).
     Raises UsageError for an unknown name or value, and where the result does not fit the model.
     """
     edit = Edit(graph, signature)
@@ -61,22 +65,24 @@ def image(
     _one_of("filter", filter, tuple(_FILTERS))
     _one_of("colour", colour, tuple(_COLOURS))
     _one_of("align", align, ("centre", "corner"))
+    _one_of("source", source, SOURCES)
     order = _layout(old, layout, _COLOURS[colour], input)
     height, width = (old.shape[order.index(axis)] if old.shape else None for axis in "HW")
     own = (height, width) if isinstance(height, int) and isinstance(width, int) else None
     how = _fit(fit, resize, crop, multiple, align, own)
 
     def build(photo: Tensor) -> Tensor:
-        x = _grey(photo) if colour == "grey" else photo
+        x = _grey(photo, source) if colour == "grey" else photo
         resized = new_size(photo_size(photo), how)
         if how.resize is not None or how.multiple != 1:
             x = _resize(x, resized, filter, antialias)
         if how.canvas is not None:
-            x = _place(x, resized, how, pad, _COLOURS[colour])
-        return _values(x, old, order, colour, _affine(old, scale, mean, std, _COLOURS[colour]))
+            x = _place(x, resized, how, pad)
+        picked = [] if colour == "grey" else [source.index(c) for c in colour]
+        return _values(x, old, order, picked, _affine(old, scale, mean, std, _COLOURS[colour]))
 
-    edit.prepend(input, "u8", ("height", "width", 3), "image", build)
-    edit.describe(input, "image", colour="RGB", **how.words())
+    edit.prepend(input, "u8", (f"{input} height", f"{input} width", len(source)), "image", build)
+    edit.describe(input, "image", colour=source, **how.words())
     return edit.graph
 
 
@@ -146,9 +152,10 @@ def _fit(
     return Fit(kind, size, multiple, canvas, align)
 
 
-def _grey(x: Tensor) -> Tensor:
+def _grey(x: Tensor, source: str) -> Tensor:
     """ITU-R BT.601 luma in 16-bit fixed point: what Pillow's convert("L") computes."""
-    r, g, b = ops.copy([x], kind="split", axis=2, shape=[1, 1, 1], outputs=3)
+    planes = ops.copy([x], kind="split", axis=2, shape=[1] * len(source), outputs=len(source))
+    r, g, b = (planes[source.index(c)] for c in "RGB")
 
     def body(r: Expr, g: Expr, b: Expr) -> Expr:
         return (r * 19595 + g * 38470 + b * 7471 + 32768).binary("shift_right", 16)
@@ -172,18 +179,24 @@ def _resize(x: Tensor, size: Tensor, filter: str, antialias: bool) -> Tensor:
     height, width = (
         ops.copy([size], kind="slice", starts=[i], ends=[i + 1], axes=[0])[0] for i in (0, 1)
     )  # a constant size folds into these
-    channels = x.shape[2] if x.shape is not None else 3
+    channels = _channels(x)
     rows = emit("resize", [x, None, width], {**how, "axes": [1]})[0]
     if known is None:
         flat_shape, shape = [0, -1], [0, -1, channels]
     else:
-        flat_shape, shape = [0, known[1] * int(channels or 3)], [known[0], known[1], channels]
+        flat_shape, shape = [0, known[1] * channels], [known[0], known[1], channels]
     flat = ops.reshape(rows, flat_shape)  # vectors run along a whole row
     columns = emit("resize", [flat, None, height], {**how, "axes": [0]})[0]
-    return ops.reshape(columns, [int(d or 0) for d in shape])
+    return ops.reshape(columns, shape)
 
 
-def _place(x: Tensor, resized: Tensor, fit: Fit, pad: float, channels: int) -> Tensor:
+def _channels(x: Tensor) -> int:
+    channels = x.shape[2] if x.shape else None
+    assert isinstance(channels, int)  # of a photo, or of its one grey plane
+    return channels
+
+
+def _place(x: Tensor, resized: Tensor, fit: Fit, pad: float) -> Tensor:
     """The resized photo on the canvas: cropped where it is larger, filled with `pad` where it is smaller."""
     assert fit.canvas is not None
     canvas = x.function.constant(np.array(fit.canvas, np.int64))
@@ -191,7 +204,7 @@ def _place(x: Tensor, resized: Tensor, fit: Fit, pad: float, channels: int) -> T
     end = pointwise([canvas, resized, begin], lambda c, v, o: c - v - o, "i64")
     pads = ops.concat([begin, end], 0)
     placed = ops.copy([x, pads], kind="pad", axes=[0, 1], value=float(pad))[0]
-    return ops.reshape(placed, [*fit.canvas, channels])  # the size is known, whatever the photo's
+    return ops.reshape(placed, [*fit.canvas, _channels(x)])  # the size is known, whatever the photo's
 
 
 def _affine(
@@ -217,16 +230,17 @@ def _values(
     x: Tensor,
     old: Tensor,
     order: str,
-    colour: str,
+    picked: list[int],
     affine: tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]],
 ) -> Tensor:
-    """u8 [H,W,C] in RGB to the model's colour order, layout, numbers and element type. affine: in the model's order."""
+    """u8 [H,W,C] to the model's layout, numbers and element type. picked: the model's channels among those of x, none for all;
+    affine: in the model's order."""
     first = "CHW" in order
     if first:
         x = ops.transpose(x, [2, 0, 1])
     axis = 0 if first else 2
-    if colour == "BGR":
-        x = ops.copy([x], kind="slice", starts=[-1], ends=[-1 << 31], axes=[axis], steps=[-1])[0]
+    if picked and (picked != [0, 1, 2] or x.shape is None or x.shape[axis] != 3):
+        x = _pick(x, picked, axis)
     if order[0] == "N":
         x = ops.copy([x], kind="unsqueeze", axes=[0])[0]
         axis += 1
@@ -234,6 +248,13 @@ def _values(
     if old.dtype in ("f32", "f16", "bf16", "f64"):
         return _scaled(x, factor, shift, axis, old.dtype)
     return _looked_up(x, factor, shift, axis, old)
+
+
+def _pick(x: Tensor, channels: list[int], axis: int) -> Tensor:
+    """Three channels that follow each other, up or down."""
+    step = channels[1] - channels[0]
+    end = channels[-1] + step if channels[-1] + step >= 0 else -1 << 31
+    return ops.copy([x], kind="slice", starts=[channels[0]], ends=[end], axes=[axis], steps=[step])[0]
 
 
 def _scaled(
