@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnx.parser
 import pytest
 
+import linnet
 from tests.capi import Allocator, Chain, Failure, lib
 from tests.graphs import GRAPHS, bytes_of, feeds
+from tests.test_control_flow import HEAD, RECURRENCE
 
 OUT_OF_MEMORY = 401
-IN_SEGMENTS = ("branch", "data_dependent", "detector", "loop")  # what runs is known only while running
+IN_SEGMENTS = ("branch", "data_dependent", "detector")  # what runs is known only while running
 PLANNED = [name for name in GRAPHS if name not in IN_SEGMENTS]
 
 
@@ -61,6 +65,50 @@ def test_the_plans_total_is_every_byte_taken(name: str) -> None:
         assert info.lower_bound <= info.activations <= info.naive or info.activations <= info.naive + 64 * info.steps
 
 
+def _recurrence() -> tuple[bytes, dict[str, np.ndarray]]:
+    rng = np.random.default_rng(6)
+    weights = ", ".join(f"{v:.3f}" for v in rng.standard_normal(64))
+    model = linnet.from_onnx(onnx.parser.parse_model(HEAD + RECURRENCE % weights))
+    x, h = rng.standard_normal((40, 4, 8)), rng.standard_normal((4, 8))
+    return model.to_bytes(), {"x": x.astype(np.float32), "h": h.astype(np.float32)}
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_loops_in_loops_and_branches_are_in_the_plan(threads: int) -> None:
+    """40 iterations of a body with an inner loop and a branch: the total is exact, and a run takes nothing."""
+    data, inputs = _recurrence()
+    allocator = Allocator()
+    with Chain(data, allocator) as chain:
+        chain.make_plan(shapes={name: value.shape for name, value in inputs.items()}, threads=threads)
+        info = chain.info()
+        chain.make_session().set(inputs).run()
+        assert info.segments == 1 and info.packed_weights > 0
+        assert info.total == allocator.bytes or threads > 1
+        calls = allocator.calls
+        first = chain.output(1)
+        np.testing.assert_array_equal(chain.run().output(1), first)
+        assert allocator.calls == calls
+    assert not allocator.live and not allocator.faults
+
+
+def test_any_allocation_for_a_body_may_fail() -> None:
+    data, inputs = _recurrence()
+    k, failed = 0, True
+    while failed:
+        allocator = Allocator(fail_at=k)
+        with Chain.__new__(Chain) as chain:
+            try:
+                chain.__init__(data, allocator)  # type: ignore[misc]
+                chain.make_plan(shapes={name: value.shape for name, value in inputs.items()})
+                chain.make_session().set(inputs).run()
+            except Failure as failure:
+                assert failure.status == OUT_OF_MEMORY, failure
+        failed = allocator.failed
+        assert not allocator.live and not allocator.faults, f"allocation {k}"
+        k += 1
+    assert k > 20
+
+
 @pytest.mark.parametrize("name", IN_SEGMENTS)
 def test_segments_are_planned_once(name: str) -> None:
     """Shapes seen before are in the cache of plans: the second run with them takes nothing more."""
@@ -91,8 +139,6 @@ def test_any_allocation_may_fail(name: str) -> None:
 
 def test_memory_of_a_caller_is_used_and_not_overrun() -> None:
     """A session in the caller's arena takes nothing for activations, and writes no byte outside of it."""
-    import numpy as np
-
     from tests.capi import ffi
 
     with Chain(bytes_of("conv_net")) as chain:

@@ -71,7 +71,7 @@ def test_everything_at_once(odd: onnx.ModelProto) -> None:
     small, large = report.concerns
     assert (small.kind, small.tensor, small.node) == ("f16", "w", "Conv:conv1") and "subnormal" in small.text
     assert (large.kind, large.tensor, large.node) == ("f16", "v", "MatMul:fc") and "65504" in large.text
-    assert [(d.name, d.where, d.assumed) for d in report.dynamic.dims[:1]] == [("N", ("x[0]",), 1)]
+    assert [(d.name, d.where, d.assumed) for d in report.dynamic.dims[:1]] == [("N", ("x[0]", "y[0]"), 1)]
     assert not report.memory.complete and "without the unsupported nodes" in report.memory.note
     flops = {row.op: row.flops for row in report.operations}  # two convolutions of 16x16, and a product of 8 by 5
     assert flops["conv"] == 2 * 256 * 8 * 9 * (3 + 8) and flops["matmul"] == 2 * 8 * 5
@@ -176,6 +176,15 @@ def test_what_loads_not_is_a_problem_and_a_bad_file_an_error(
             linnet.check(path)
         done = linnet_command("convert", "--check", path)
         assert done.returncode == 1 and len(done.stderr.splitlines()) == 1 and name in done.stderr, done.stderr
+
+
+def test_names_that_are_no_text(odd: onnx.ModelProto) -> None:
+    """A damaged file may hold bytes where names should be."""
+    content = odd.SerializeToString()
+    for word in (b"conv1", b"relu", b"odd"):
+        content = content.replace(word, b"\xff" * len(word))
+    report = linnet.check(onnx.ModelProto.FromString(content))
+    assert len(report.problems) == 2 and json.loads(report.to_json())["problems"][0]["node"] == "\ufffd" * 3
 
 
 def test_command(tmp_path: Path, linnet_command: Command, odd: onnx.ModelProto) -> None:

@@ -3,6 +3,7 @@ That shapes which have been met allocate nothing is in test_allocations.py."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnxruntime as ort
 import pytest
 
 import linnet
+from tests.native import SANITIZED, build, run
 
 HEAD = '<ir_version: 8, opset_import: ["" : 17]> '
 
@@ -161,16 +163,150 @@ def test_scan(axis: int, backwards: int) -> None:
     check(text, feeds)
 
 
-def test_too_many_iterations_are_refused() -> None:
-    text = """g (int64 trips, float x) => (float y)
+def test_any_number_of_iterations() -> None:
+    text = """g (int64 trips, float x, float limit) => (float y, int64 n)
     {
       go = Constant <value = bool {1}> ()
-      y = Loop (trips, go, x) <body = b (int64 i, bool c, float v) => (bool on, float u) {u = Add (v, x)  on = Identity (c)}>
+      one = Constant <value = int64 {1}> ()
+      zero = Constant <value = int64 {0}> ()
+      y, n = Loop (trips, go, x, zero) <
+        body = b (int64 i, bool c, float v, int64 k) => (bool on, float u, int64 m)
+          {u = Add (v, x)  m = Add (k, one)  on = Less (u, limit)}>
+    }"""
+    some = ((0, 9.0), (1, 9.0), (100_000, 1e9), (1 << 40, 20_000.0))
+    one = np.array(1, np.float32)
+    session = check(text, *({"trips": i64(n), "x": one, "limit": np.array(limit, np.float32)} for n, limit in some))
+    assert session.plan_info["segments"] == 1 and "while" in {step.op for step in session.steps}
+
+
+def test_iterations_of_which_each_has_another_shape_are_limited() -> None:
+    text = """g (int64 trips, float[N] x) => (float[M] y)
+    {
+      go = Constant <value = bool {1}> ()
+      y = Loop (trips, go, x) <body = b (int64 i, bool c, float[L] v) => (bool on, float[P] u)
+        {u = Concat <axis = 0> (v, x)  on = Identity (c)}>
     }"""
     session = linnet.Session(linnet.from_onnx(onnx.parser.parse_model(HEAD + text)))
     with pytest.raises(linnet.Error, match="more iterations than can be planned"):
-        session.run({"trips": i64(1 << 40), "x": np.float32(1)})
-    assert session.run({"trips": i64(3), "x": np.float32(1)})["y"] == 4
+        session.run({"trips": i64(1 << 40), "x": f32(1)})
+    assert session.run({"trips": i64(3), "x": f32(1)})["y"].tolist() == [1, 1, 1, 1]
+
+
+# A recurrence with a matrix product, a nested loop, and a branch in each iteration; %s: 64 weights.
+RECURRENCE = """g (float[T, 4, 8] x, float[4, 8] h) => (float[4, 8] last, float[T, 4, 8] all, float[T] norms)
+{
+  w = Constant <value = float[8, 8] {%s}> ()
+  s = Shape <start = 0, end = 1> (x)
+  trips = Squeeze (s)
+  go = Constant <value = bool {1}> ()
+  last, all, norms = Loop (trips, go, h) <
+    body = b (int64 i, bool c, float[4, 8] p) => (bool on, float[4, 8] q, float[4, 8] row, float norm) {
+      on = Identity (c)
+      xi = Gather <axis = 0> (x, i)
+      m = MatMul (p, w)
+      t0 = Add (m, xi)
+      t = Tanh (t0)
+      sum = ReduceSum <keepdims = 0> (t)
+      zero = Constant <value = float {0}> ()
+      up = Greater (sum, zero)
+      u = If (up) <then_branch = a () => (float[4, 8] r) {r = Mul (t, h)},
+                   else_branch = e () => (float[4, 8] r) {k = Abs (t)  r = Sub (k, xi)}>
+      twenty = Constant <value = int64 {20}> ()
+      q, sums = Loop (twenty, c, u) <
+        body = bb (int64 j, bool d, float[4, 8] v) => (bool on2, float[4, 8] z, float o)
+          {on2 = Identity (d)  half = Constant <value = float {0.9}> ()  z = Mul (v, half)  o = ReduceMax <keepdims = 0> (z)}>
+      row = Identity (q)
+      norm = ReduceSum <keepdims = 0> (sums)
+    }>
+}"""
+
+
+def test_bodies_with_loops_and_branches_are_planned_once() -> None:
+    rng = np.random.default_rng(4)
+    text = RECURRENCE % ", ".join(f"{v:.3f}" for v in rng.standard_normal(64))
+    feeds = [
+        {"x": rng.standard_normal((n, 4, 8)).astype(np.float32), "h": rng.standard_normal((4, 8)).astype(np.float32)}
+        for n in (5, 9, 300)
+    ]
+    for options in ({"threads": 1}, {"threads": 2}, {"reference": True}):
+        session = check(text, *feeds, **options)
+        assert session.plan_info["segments"] == 1 and session.plan_info["steps"] < 10
+
+
+def test_an_error_in_a_body_names_its_node() -> None:
+    text = """g (int64 trips, float[5] x) => (float y)
+    {
+      go = Constant <value = bool {1}> ()
+      zero = Constant <value = float {0}> ()
+      y = Loop (trips, go, zero) <body = b (int64 i, bool c, float v) => (bool on, float u)
+        {xi = Gather <axis = 0> (x, i)  u = Add (v, xi)  on = Identity (c)}>
+    }"""
+    session = linnet.Session(linnet.from_onnx(onnx.parser.parse_model(HEAD + text)))
+    x = f32(1, 2, 3, 4, 5)
+    with pytest.raises(linnet.GraphError, match=r"node 0 'xi': an index.*outside its tensor.*got 5"):
+        session.run({"trips": i64(6), "x": x})
+    assert session.run({"trips": i64(5), "x": x})["y"] == 15
+
+
+# A loop without a bound, whose stacked result is read behind it.
+GROWING = """g (float[2] x, float limit) => (float[2] y, float[K, 2] rows, float total)
+{
+  go = Constant <value = bool {1}> ()
+  y, rows = Loop (, go, x) <
+    body = b (int64 i, bool c, float[2] v) => (bool on, float[2] u, float[2] row) {
+      u = Add (v, x)
+      s = ReduceSum <keepdims = 0> (u)
+      on = Less (s, limit)
+      row = Mul (u, u)
+    }>
+  d = Add (rows, rows)
+  total = ReduceSum <keepdims = 0> (d)
+}"""
+
+
+def test_stacked_results_of_loops_that_end_by_data_grow() -> None:
+    feeds = [{"x": f32(1, 2), "limit": np.array(v, np.float32)} for v in (5000.0, 0.0, 10.0, 100.0, 5000.0)]
+    check(GROWING, *feeds)
+    model = onnx.parser.parse_model(HEAD + GROWING)
+    session = linnet.Session(linnet.from_onnx(model), threads=1, max_bytes=100_000)
+    assert session.run(feeds[2])["rows"].shape == (3, 2)
+    with pytest.raises(linnet.Error, match="more memory than the bound"):
+        session.run({"x": f32(1, 2), "limit": np.float32(3e5)})
+    assert session.run(feeds[3])["rows"].shape == (33, 2)
+
+
+def test_weights_that_a_loop_hands_on_are_constants() -> None:
+    """As TensorFlow's exporter writes them; values that are swapped or handed on through each other are none."""
+    text = """g (int64 trips, float[1, 4] x) => (float[1, 4] y, float[4, 4] same, float[1, 4] a, float[1, 4] b)
+    {
+      go = Constant <value = bool {1}> ()
+      w = Constant <value = float[4, 4] {%s}> ()
+      n = Neg (x)
+      y, same, a, b = Loop (trips, go, x, w, x, n) <
+        body = l (int64 i, bool c, float[1, 4] v, float[4, 4] k, float[1, 4] p, float[1, 4] q)
+          => (bool on, float[1, 4] u, float[4, 4] kk, float[1, 4] qq, float[1, 4] pp)
+          {on = Identity (c)  m = MatMul (v, k)  u = Tanh (m)  kk = Identity (k)  qq = Identity (q)  pp = Identity (p)}>
+    }"""
+    text %= ", ".join(str(0.1 * i) for i in range(16))
+    x = f32(1, 2, 3, 4)[None]
+    session = check(text, *({"trips": i64(n), "x": x} for n in (0, 1, 12, 33)))
+    assert session.memory["packed_weights"] > 0 and session.plan_info["segments"] == 1
+
+
+@pytest.mark.parametrize("name", ["recurrence", "growing"])
+def test_bodies_under_the_address_sanitizer(name: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    weights = ", ".join(f"{v:.3f}" for v in rng.standard_normal(64))
+    text = RECURRENCE % weights if name == "recurrence" else GROWING
+    inputs = {"x": f32(1, 2), "limit": np.array(900, np.float32)}
+    if name == "recurrence":
+        inputs = {"x": rng.standard_normal((12, 4, 8)).astype(np.float32), "h": np.ones((4, 8), np.float32)}
+    linnet.from_onnx(onnx.parser.parse_model(HEAD + text)).save(tmp_path / "m.lnt")
+    command = [str(build("address", "linnet-run") / "linnet-run"), str(tmp_path / "m.lnt"), "--threads", "2"]
+    for key, value in inputs.items():
+        np.save(tmp_path / f"{key}.npy", value)
+        command += ["--input", f"{key}={tmp_path / key}.npy"]
+    run(command, cwd=tmp_path, timeout=120, env=SANITIZED)
 
 
 def test_what_a_body_cannot_do_is_a_problem_of_the_model() -> None:

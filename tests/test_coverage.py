@@ -32,7 +32,7 @@ def test_what_the_page_says() -> None:
     assert versions == "1, 11, 22" and how == "rule" and types == "floats" and "conv" in emits.split(", ")
     assert ops["Relu"][3] == "map" and ops["Transpose"][3] == "copy" and "scatter" in ops["ScatterElements"][3]
     assert ops["Attention"][1] == "function body" and ops["StringSplit"][1] == "no" and ops["StringSplit"][4]
-    assert "training mode" in ops["Dropout"][4]  # a refusal, in the rule's words
+    assert "mode <mode>" in ops["Resize"][4]  # a refusal, in the rule's words
     for name, (_, how, *_) in ops.items():
         assert how != "rule" or find(name, 28) is not None
     tflite = rows("TFLite")

@@ -216,6 +216,18 @@ def test_what_takes_no_picture_says_how_it_would(tmp_path: Path) -> None:
         assert code == 1 and "JPEG, PNG or BMP" in error and len(error.splitlines()) == 1
 
 
+def test_a_photo_that_was_not_given(tmp_path: Path) -> None:
+    model = echo(tmp_path)
+    done = native(tmp_path, model)
+    assert done.returncode == 1 and "input 'x' (u8 [?, ?, 3]) was not given; give --input x=FILE" in done.stderr
+    done = native(tmp_path, model, "--random")
+    assert done.returncode == 1 and "give --shape x=" in done.stderr
+    done = native(tmp_path, model, "--random", "--shape", "x=4,5,3")
+    assert done.returncode == 0 and np.load(tmp_path / "out" / "y.npy").shape == (1, 4, 5, 3)
+    code, _, error = cli(tmp_path, str(model))
+    assert code == 1 and "input 'x' is missing" in error
+
+
 def cli(folder: Path, *arguments: str) -> tuple[int, str, str]:
     command = [sys.executable, "-m", "linnet", "run", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)

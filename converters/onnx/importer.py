@@ -13,7 +13,7 @@ from onnx import FunctionProto, NodeProto, TypeProto, defs
 from linnet.converters.onnx import interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
-from linnet.converters.onnx.loader import array_from
+from linnet.converters.onnx.loader import array_from, text_of
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.randomness import Randomness
@@ -78,7 +78,7 @@ def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 def label(node: NodeProto) -> str:
     """The node's name, or its first output when it has none."""
-    return node.name or next((o for o in node.output if o), "")
+    return text_of(node.name or next((o for o in node.output if o), ""))
 
 
 class Importer:
@@ -108,8 +108,8 @@ class Importer:
         """Notes a problem of a node, or of the named value; then `op` is the first op that reads or makes the value."""
         near = [n.op_type for n in self.model.graph.node if name in n.input or name in n.output]
         found = Problem(
-            node=label(node) if node is not None else name,
-            op=(node.op_type or "node without an op type") if node is not None else near[0] if near else "graph",
+            node=label(node) if node is not None else text_of(name),
+            op=text_of(node.op_type or "node without an op type" if node is not None else near[0] if near else "graph"),
             reason=reason,
             hint=hint,
         )

@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from linnet.converters.onnx import narrow
+from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import storage_of
 from linnet.converters.onnx.problems import Unsupported
 from linnet.converters.onnx.values import Listed, Maybe, Packed, Value, leaves
@@ -245,5 +246,5 @@ def dims_of(kind: Any) -> tuple[Dim, ...] | None:
         if d.HasField("dim_value"):
             dims.append(None if d.dim_value == -1 else d.dim_value)
         else:
-            dims.append(d.dim_param if d.dim_param not in ("", "?") else None)
+            dims.append(text_of(d.dim_param) if d.dim_param not in ("", "?") else None)
     return tuple(dims)

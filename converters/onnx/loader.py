@@ -85,3 +85,8 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
         return array_of(onnx.TensorProto(dims=proto.dims, data_type=proto.data_type, raw_data=raw), what)
     data = np.memmap(file, element.newbyteorder("<"), "r", offset, (count,))
     return np.asarray(data).reshape(tuple(proto.dims)), dtype
+
+
+def text_of(name: str | bytes) -> str:
+    """A name as text: protobuf gives bytes where a damaged file holds no UTF-8."""
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else name

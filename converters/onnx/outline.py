@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import onnx
 
 from linnet.converters.onnx.importer import label, reads
+from linnet.converters.onnx.loader import text_of
 from linnet.outline import Outline, OutlineNode
 
 
@@ -17,10 +18,10 @@ def outline(model: onnx.ModelProto) -> Outline:
     shapes = {info.name: _shape(info) for info in (*graph.value_info, *graph.output)}
     nodes = [
         OutlineNode(
-            op=node.op_type,
+            op=text_of(node.op_type),
             label=label(node),
-            inputs=[name for name in sorted(reads(node)) if name not in fixed],
-            outputs=[name for name in node.output if name],
+            inputs=sorted(text_of(name) for name in reads(node) if name not in fixed),
+            outputs=[text_of(name) for name in node.output if name],
             inside=frozenset(_inside(node)),
             note=next((shapes[name] for name in node.output if name in shapes), ""),
         )
@@ -28,11 +29,11 @@ def outline(model: onnx.ModelProto) -> Outline:
         if node.op_type != "Constant"
     ]
     facts = {"ir_version": str(model.ir_version)}
-    facts |= {f"opset {o.domain or 'ai.onnx'}": str(o.version) for o in model.opset_import}
+    facts |= {f"opset {text_of(o.domain) or 'ai.onnx'}": str(o.version) for o in model.opset_import}
     if model.producer_name:
-        facts["producer"] = f"{model.producer_name} {model.producer_version}".strip()
-    inputs = [i.name for i in graph.input if i.name not in fixed]
-    return Outline("onnx", inputs, [o.name for o in graph.output], nodes, facts)
+        facts["producer"] = f"{text_of(model.producer_name)} {text_of(model.producer_version)}".strip()
+    inputs = [text_of(i.name) for i in graph.input if i.name not in fixed]
+    return Outline("onnx", inputs, [text_of(o.name) for o in graph.output], nodes, facts)
 
 
 def _inside(node: onnx.NodeProto) -> Iterable[str]:
@@ -48,4 +49,4 @@ def _shape(info: onnx.ValueInfoProto) -> str:
     if not info.type.HasField("tensor_type") or not info.type.tensor_type.HasField("shape"):
         return ""
     dims = info.type.tensor_type.shape.dim
-    return "x".join(str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in dims)
+    return "x".join(str(d.dim_value) if d.HasField("dim_value") else text_of(d.dim_param) or "?" for d in dims)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from linnet.converters.tflite.schema import Model
+from linnet.converters.tflite.problems import Unsupported
+from linnet.converters.tflite.schema import Model, TensorSpec
 from linnet.outline import Outline, OutlineNode
 
 
@@ -14,7 +15,7 @@ def outline(model: Model) -> Outline:
         OutlineNode(
             op=spec.op,
             label=graph.tensors[spec.outputs[0]].name if spec.outputs else f"operator {number}",
-            inputs=[names[i] for i in spec.inputs if i >= 0 and not model.has_data(graph.tensors[i])],
+            inputs=[names[i] for i in spec.inputs if i >= 0 and not _constant(model, graph.tensors[i])],
             outputs=[names[i] for i in spec.outputs],
             note="x".join(map(str, graph.tensors[spec.outputs[0]].shape)) if spec.outputs else "",
         )
@@ -22,3 +23,10 @@ def outline(model: Model) -> Outline:
     ]
     facts = {"description": model.description} if model.description else {}
     return Outline("tflite", [names[i] for i in graph.inputs], [names[i] for i in graph.outputs], nodes, facts)
+
+
+def _constant(model: Model, spec: TensorSpec) -> bool:
+    try:
+        return model.has_data(spec)
+    except Unsupported:  # its data are damaged, which is one of the problems
+        return True

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from linnet import symbolic
 from linnet._encode import complete, encode_node
 from linnet._generated.ffi import ffi
 from linnet._generated.op_table import OPS
@@ -60,7 +61,11 @@ def emit(
         return [function.constant(dims, name)]
     message = encode_node(op, attributes)
     try:
-        specs = infer(message, inputs, outputs, quantization, dtypes)
+        specs = symbolic.named(
+            lambda given: infer(message, given, outputs, quantization, dtypes),
+            inputs,
+            infer(message, inputs, outputs, quantization, dtypes),
+        )
         if fold and op != "assign" and _small_constant(function.graph, inputs, specs):
             values = evaluate(message, inputs, specs, quantization)
             if values is not None:
@@ -74,7 +79,22 @@ def emit(
     except Error as error:
         error.op = name or error.op or op
         raise
-    return _append(op, inputs, attributes, specs, name, function, quantization)
+    wanted = symbolic.shape(op, inputs, attributes)
+    if wanted is not None:
+        specs = [(specs[0][0], _refined(specs[0][1], wanted)), *specs[1:]]
+    known = symbolic.elements(op, inputs, attributes, specs[0])
+    if fold and (value := symbolic.constant(known, specs[0])) is not None:
+        return [function.constant(value, name)]
+    made = _append(op, inputs, attributes, specs, name, function, quantization)
+    made[0].elements = known
+    return made
+
+
+def _refined(inferred: tuple[Dim, ...] | None, wanted: tuple[Dim, ...]) -> tuple[Dim, ...]:
+    """What the shape rule found, and what the operand says of the rest."""
+    if inferred is None or len(inferred) != len(wanted):
+        return wanted
+    return tuple(b if a is None else a for a, b in zip(inferred, wanted, strict=True))
 
 
 def known_shape(x: Tensor | None, attributes: dict[str, Any]) -> np.ndarray[Any, Any] | None:

@@ -34,20 +34,22 @@ class Concern:
 
 def find(graph: Graph) -> list[Concern]:
     """Every concern, those of constants first, in the order of the graph."""
-    found: list[Concern] = []
+    with np.errstate(all="ignore"):  # NaN and infinities are among what is looked for
+        return [*_numbers(graph), *_doubles(graph), *_floats_kept(graph)]
+
+
+def _numbers(graph: Graph) -> Iterator[Concern]:
+    """Of constants and quantization parameters, each once."""
     seen: set[int] = set()
-    for function in graph.functions:
-        for node in function.nodes:
-            for tensor in node.inputs:
-                if tensor is None or tensor.data is None or id(tensor.data) in seen:
-                    continue
+    for node in (node for function in graph.functions for node in function.nodes):
+        for tensor in node.inputs:
+            if tensor is not None and tensor.data is not None and id(tensor.data) not in seen:
                 seen.add(id(tensor.data))
-                found += _constant(node, tensor)
-            for tensor in (*node.inputs, *node.outputs):
-                if tensor is not None and tensor.quantization is not None and id(tensor.quantization) not in seen:
-                    seen.add(id(tensor.quantization))
-                    found += _quantization(node, tensor)
-    return [*found, *_doubles(graph), *_floats_kept(graph)]
+                yield from _constant(node, tensor)
+        for tensor in (*node.inputs, *node.outputs):
+            if tensor is not None and tensor.quantization is not None and id(tensor.quantization) not in seen:
+                seen.add(id(tensor.quantization))
+                yield from _quantization(node, tensor)
 
 
 def _constant(node: Node, tensor: Tensor) -> Iterator[Concern]:

@@ -59,6 +59,9 @@ class Tensor:
     variable: Variable | None = None
     quantization: Quantization | None = None
     node: Node | None = None  # the producer
+    elements: tuple[Dim, ...] | None = (
+        None  # of an integer vector or scalar that shapes are made of: what is known of each
+    )
 
     @property
     def rank(self) -> int | None:

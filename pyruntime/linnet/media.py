@@ -141,7 +141,7 @@ def _check_length(path: Path, count: int, channels: int) -> None:
 
 
 def read_feed(path: Path, name: str, dtype: str, about: tuple[str, dict[str, str]] | None) -> Array:
-    """The value of an input from a file. about: what the model's metadata says of it (preprocess.describe).
+    """The value of an input from a file. about: what the model's metadata says of it (docs/preprocess.md).
 
     Raises UsageError when the file cannot be read, or the input takes no picture or sound.
     """

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from linnet.session import Step
 
-LOOP_BOUND = 4096  # iterations that a plan unrolls (docs/converting.md)
+LOOP_BOUND = 4096  # iterations of a loop whose carried shapes change (docs/converting.md)
 _GUESSES = (0, 32, 64, 128, 256, 320, 512, 1024, 16000)  # sizes of open dimensions; 0: by rank
 
 
@@ -273,10 +273,14 @@ def _data_dependent(graph: Graph | None) -> tuple[list[DataDependent], list[Data
             cuts.append(DataDependent(where, op, "its condition is computed; the branch is planned when it is known"))
         elif op == "while":
             if _stops_early(node):
-                text = f"ends by a computed condition (at most {LOOP_BOUND // 4} run): every iteration is a segment"
+                text = f"ends by a computed condition (at most {LOOP_BOUND // 4} run if carried shapes change)"
                 loops.append(DataDependent(where, op, text))
             elif _computed(node, 0):
-                loops.append(DataDependent(where, op, f"its trip count is computed (at most {LOOP_BOUND} run)"))
+                loops.append(
+                    DataDependent(
+                        where, op, f"its trip count is computed (at most {LOOP_BOUND} run if carried shapes change)"
+                    )
+                )
         elif op != "call" and _known(node.inputs) and not _known(node.outputs):
             cuts.append(DataDependent(where, op, "the shape of its result depends on values"))
     return list(dict.fromkeys(cuts)), list(dict.fromkeys(loops))

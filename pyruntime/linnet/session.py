@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet import _dim_names
 from linnet._generated.ffi import ffi
 from linnet._library import exception, library
 from linnet.bounds import Dim, MemoryBound, Range, inside, resolve, samples, text_of
@@ -116,6 +117,7 @@ class Model:
         lib = library()
         self._content: bytes | None = None  # the model reads from it
         self.path: str | None = None
+        self._dim_names: dict[str, _dim_names.Names] = {}
         if isinstance(source, str | os.PathLike):
             self.path = os.fspath(source)
             code = lib.linnet_model_open(os.fsencode(self.path), ffi.NULL, out, error)
@@ -162,6 +164,12 @@ class Model:
         """Value of a metadata key; None when the file has none of that name."""
         value = library().linnet_model_metadata(self.pointer, key.encode())
         return None if value == ffi.NULL else _string(value)
+
+    def dim_names(self, signature: str = "infer") -> dict[str, tuple[str, ...]]:
+        """Input: the names of its open dimensions, "" for the others. Dimensions of one name have one size in a run."""
+        if signature not in self._dim_names:
+            self._dim_names[signature] = _dim_names.read(self._content or self.path or b"", signature)
+        return self._dim_names[signature]
 
     @property
     def variables(self) -> list[TensorSpec]:
@@ -521,6 +529,8 @@ class Session:
         keep: list[Any] = [ffi.new("char[]", self.signature.encode())]
         config.signature = keep[0]
         dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
+        if dynamic:
+            _dim_names.check(self.model.dim_names(self.signature), shapes)
         array = ffi.new("linnet_shape[]", max(len(dynamic), 1))
         for i, name in enumerate(dynamic):
             keep.append(ffi.new("char[]", name.encode()))

@@ -268,7 +268,7 @@ static linnet_status place_inputs(alias *a) {
         ln_work_buffer *b = ln_buffer_at(w, buffer);
         b->last = NEVER;
         if (kind == LN_REGION_VARIABLE) b->offset = (uint64_t)v->variable;
-        if (kind == LN_REGION_IMPORT) b->offset = (uint64_t)i;
+        if (kind == LN_REGION_IMPORT) b->offset = (uint64_t)(w->nested ? v->input : i);
         attach(a, i, buffer, 0);
     }
     return LINNET_OK;
@@ -309,7 +309,8 @@ linnet_status ln_pass_alias(ln_work *w) {
             if (node->outputs[o] < 0 || (!w->reference && try_in_place(&a, node, o, i))) continue;
             const ln_work_value *y = ln_value_at(w, node->outputs[o]);
             int32_t buffer;
-            status = new_buffer(&a, LN_REGION_ARENA, y->device, bytes_of(&y->tensor), i, &buffer);
+            const int kind = ln_count(&y->tensor) < 0 ? LN_REGION_GROWN : LN_REGION_ARENA;
+            status = new_buffer(&a, kind, y->device, bytes_of(&y->tensor), i, &buffer);
             if (status == LINNET_OK) attach(&a, node->outputs[o], buffer, 0);
         }
     }

@@ -69,7 +69,7 @@ typedef struct placement {
 } placement;
 
 static linnet_status choose_device(ln_work *w, ln_work_node *node) {
-    if (ln_is_assign(node) || (node->op->flags & LN_OP_DATA_DEPENDENT)) return LINNET_OK;
+    if (ln_is_assign(node) || node->bodies[0] != NULL || (node->op->flags & LN_OP_DATA_DEPENDENT)) return LINNET_OK;
     ln_call call;
     const linnet_status status = ln_lower_call(w, node, &w->pool, &call);
     if (status != LINNET_OK) return status;

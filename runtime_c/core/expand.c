@@ -6,8 +6,8 @@
 
 enum { MAX_DEPTH = 64 };
 
-/* Whether running the function changes a variable. Functions only name functions of a higher index, so this ends. */
-static bool assigns(const linnet_model *model, int64_t function) {
+/* Functions only name functions of a higher index, so this ends. */
+bool ln_function_assigns(const linnet_model *model, int64_t function) {
     const ln_function *f = &model->functions[function];
     for (int32_t i = 0; i < f->n_nodes; ++i)
         if (ln_node_assigns(model, &f->nodes[i])) return true;
@@ -17,18 +17,17 @@ static bool assigns(const linnet_model *model, int64_t function) {
 bool ln_node_assigns(const linnet_model *model, const ln_node *node) {
     switch (node->op->id) {
     case LN_OP_ASSIGN: return true;
-    case LN_OP_CALL: return assigns(model, ((const ln_call_attributes *)node->attributes)->callee);
-    case LN_OP_WHILE: return assigns(model, ((const ln_while_attributes *)node->attributes)->body_function);
+    case LN_OP_CALL: return ln_function_assigns(model, ((const ln_call_attributes *)node->attributes)->callee);
+    case LN_OP_WHILE: return ln_function_assigns(model, ((const ln_while_attributes *)node->attributes)->body_function);
     case LN_OP_IF: {
         const ln_if_attributes *a = node->attributes;
-        return assigns(model, a->then_function) || assigns(model, a->else_function);
+        return ln_function_assigns(model, a->then_function) || ln_function_assigns(model, a->else_function);
     }
     default: return false;
     }
 }
 
-/* Adds a work value for every value of the function; the first gets index *base. */
-static linnet_status add_values(ln_work *w, const ln_function *f, int32_t *base) {
+linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) {
     *base = ln_work_add_values(w, f->n_values, w->values.count > 0 ? LN_SLOT_BLOCK : LN_SLOT_KEPT);
     if (*base < 0) return ln_work_no_memory(w);
     for (int32_t i = 0; i < f->n_values; ++i) {
@@ -54,8 +53,7 @@ static linnet_status add_values(ln_work *w, const ln_function *f, int32_t *base)
     return LINNET_OK;
 }
 
-/* Appends the function's needed nodes; needed: one flag per value of the function. */
-static linnet_status add_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed) {
+linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed) {
     bool *runs = ln_pool_array(&w->pool, f->n_nodes, sizeof *runs);
     if (runs == NULL) return ln_work_no_memory(w);
     for (int32_t i = f->n_nodes - 1; i >= 0; --i) {
@@ -106,7 +104,7 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
         return ln_got(w->error, "%d inputs, %d outputs", node->n_inputs - first_input, node->n_outputs);
     }
     int32_t base;
-    linnet_status status = add_values(w, f, &base);
+    linnet_status status = ln_expand_values(w, f, &base);
     bool *needed = ln_pool_array(&w->pool, f->n_values, sizeof *needed);
     if (status != LINNET_OK || needed == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < f->n_inputs; ++i) {
@@ -119,7 +117,7 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
     }
     for (int32_t o = 0; o < f->n_outputs; ++o) needed[f->outputs[o]] = node->outputs[o] >= 0;
     ++w->depth;
-    status = add_nodes(w, f, base, needed);
+    status = ln_expand_nodes(w, f, base, needed);
     --w->depth;
     if (status != LINNET_OK) return status;
     for (int32_t o = 0; o < f->n_outputs; ++o) {
@@ -180,7 +178,7 @@ static int32_t find_fetch(const ln_signature *signature, const ln_function *f, c
 linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const linnet_plan_config *config) {
     const ln_function *f = &w->model->functions[signature->function];
     int32_t base; /* 0: values of the signature's function keep their index */
-    linnet_status status = add_values(w, f, &base);
+    linnet_status status = ln_expand_values(w, f, &base);
     if (status != LINNET_OK) return status;
     bool *needed = ln_pool_array(&w->pool, f->n_values, sizeof *needed);
     if (needed == NULL) return ln_work_no_memory(w);
@@ -215,5 +213,5 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         }
         needed[w->fetches[i]] = true;
     }
-    return add_nodes(w, f, base, needed);
+    return ln_expand_nodes(w, f, base, needed);
 }

@@ -149,12 +149,17 @@ linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
         const ln_work_value *condition = ln_value_at(w, node->inputs[0]);
         if (!condition->known) return ln_work_append(w, node);
         if (condition->undecided) return inline_both(w, node);
+        if (condition->tensor.data == NULL && w->nested) {
+            bool done;
+            const linnet_status status = ln_branch(w, node, &done);
+            if (status != LINNET_OK || done) return status;
+        }
         if (condition->tensor.data == NULL) return wait_for_values(w, node);
         return ln_inline(
             w, ln_load_i64(condition->tensor.data, condition->tensor.dtype, 0) ? a->then_function : a->else_function,
             node, 1);
     }
-    if (op->id == LN_OP_WHILE) return ln_unroll(w, node);
+    if (op->id == LN_OP_WHILE) return ln_loop(w, node);
     for (int i = 0; i < node->n_inputs; ++i)
         if (node->inputs[i] >= 0 && !ln_value_at(w, node->inputs[i])->known) return ln_work_append(w, node);
     if (ln_is_assign(node) && ln_value_at(w, node->inputs[0])->variable < 0) {

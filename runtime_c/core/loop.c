@@ -1,5 +1,6 @@
-/* loop.c - `while` becomes the nodes of its iterations: all at once where trips and conditions are known at plan time,
- * else up to the next condition that must be computed; what follows is a later segment's, planned while running. */
+/* loop.c - unrolling: `while` becomes the nodes of its iterations, where it is short, or where its body cannot be
+ * planned once (body.c): all at once where trips and conditions are known at plan time, else up to the next condition
+ * that must be computed; what follows is a later segment's, planned while running. */
 #include "core/expand.h"
 
 #include <string.h>
@@ -73,7 +74,7 @@ static linnet_status wait(ln_work *w, const loop *l, int32_t awaited) {
     node->state = LN_NODE_WAITING;
     ln_work_value *v = ln_value_at(w, awaited);
     if (v->undecided) return ln_fail(w->error, LINNET_UNKNOWN_SHAPE, "data decides how often a loop is run");
-    if (v->known || v->bounded) v->wanted = true;
+    if (v->known) v->wanted = true;
     return ln_work_append(w, node);
 }
 

@@ -113,7 +113,9 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
     if (call->packed_bytes > 0) {
         const ln_step *like = packs_same(program, step);
         step->packed = like != NULL ? like->packed : program->n_packed++;
-        if (like == NULL) program->packed_bytes += ln_packed_size(call);
+        const ln_program *root = program;
+        while (root->outer != NULL) root = root->outer;
+        if (like == NULL && !ln_packed_before(root, step)) program->packed_bytes += ln_packed_size(call);
     }
     if (call->scratch_bytes > program->scratch_shared)
         program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
@@ -159,11 +161,15 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
         return LINNET_OK;
     }
     step->kind = LN_STEP_KERNEL;
-    if (node->op->flags & LN_OP_DATA_DEPENDENT) {
+    if (node->bodies[0] != NULL && (status = ln_body_lower(w, program, node, step)) != LINNET_OK) return status;
+    bool dependent = false;
+    for (int o = 0; o < node->n_outputs; ++o)
+        dependent |= node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->bounded;
+    if (dependent) {
         step->dims_slot = program->n_dims;
         program->n_dims += node->n_outputs;
     }
-    return configure(w, program, step, node);
+    return step->kind == LN_STEP_KERNEL ? configure(w, program, step, node) : LINNET_OK;
 }
 
 linnet_status ln_lower_steps(ln_work *w, ln_program *program) {

@@ -34,6 +34,17 @@ bool ln_packs_same(const ln_step *a, const ln_step *b) {
     return true;
 }
 
+/* A program without its list is being made: the step behind its last one too. */
+bool ln_packed_before(const ln_program *program, const ln_step *step) {
+    for (int32_t i = program->n_steps - (program->packed != NULL); i >= 0; --i) {
+        const ln_step *other = &program->steps[i];
+        if (other != step && other->packed >= 0 && other->kernel != NULL && ln_packs_same(other, step)) return true;
+        for (int k = 0; k < 2; ++k)
+            if (other->bodies[k] != NULL && ln_packed_before(other->bodies[k], step)) return true;
+    }
+    return false;
+}
+
 /* The block of another program of the model that this step could use. */
 static ln_packed *find(const ln_program *program, const ln_step *step) {
     for (const ln_program *other = program->model->packed_programs; other != NULL; other = other->next)
@@ -64,7 +75,14 @@ static void release(ln_program *program) {
 linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
     linnet_model *model = program->model;
     linnet_status status = LINNET_OK;
-    if (program->n_packed == 0) return LINNET_OK;
+    for (int32_t i = 0; i < program->n_steps; ++i)
+        for (int k = 0; k < 2 && status == LINNET_OK; ++k) {
+            ln_program *body = program->steps[i].bodies[k];
+            if (body == NULL) continue;
+            status = ln_program_pack(body, error);
+            program->packed_own += body->packed_own;
+        }
+    if (program->n_packed == 0 || status != LINNET_OK) return status;
     ln_lock_exclusive(&model->lock);
     const bool done = program->packed[0] != NULL;
     for (int32_t i = 0; status == LINNET_OK && !done && i < program->n_steps; ++i) {

@@ -152,7 +152,7 @@ static void count_bytes(linnet_plan *plan, size_t folded) {
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;
     info->steps = p->n_steps;
-    info->segments = p->rest != NULL ? 2 : 1;
+    info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;
     info->threads = plan->threads;
     info->isa = ln_isa_text(plan->isa);
 }
@@ -231,6 +231,8 @@ void ln_step_describe(const linnet_plan *plan, const ln_step *step, linnet_step_
     info->kernel = step->kernel != NULL             ? step->kernel->name
                    : step->kind == LN_STEP_UPLOAD   ? "upload"
                    : step->kind == LN_STEP_DOWNLOAD ? "download"
+                   : step->kind == LN_STEP_LOOP     ? "loop"
+                   : step->kind == LN_STEP_BRANCH   ? "branch"
                                                     : "device";
     info->layout =
         step->call.n_outputs > 0 && step->call.outputs[0].layout == LN_LAYOUT_CHANNELS_LAST ? "channels_last" : "dense";

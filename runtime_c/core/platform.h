@@ -39,6 +39,9 @@ void ln_threads_end(ln_threads *threads);
 void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int count);
 
 int ln_default_thread_count(void);
+/* Linux: threads that the control groups of a process (its /proc/.../cgroup file; both versions, at `mount`) grant time
+ * for, at least 1; INT_MAX without a quota. */
+int ln_cpu_quota(const char *groups, const char *mount);
 
 /* AArch64 only: what the operating system reports. */
 enum ln_arm_feature { LN_ARM_DOTPROD = 1, LN_ARM_FP16 = 2, LN_ARM_I8MM = 4 };

@@ -8,8 +8,10 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -274,18 +276,57 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
 /* ---- cores ------------------------------------------------------------------------------------------------------- */
 
 #if defined(__linux__)
+/* The beginning of a small file, "" when there is none. */
+static void read_text(const char *path, char *text, size_t size) {
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    const ssize_t length = file < 0 ? 0 : read(file, text, size - 1);
+    if (file >= 0) close(file);
+    text[length > 0 ? length : 0] = 0;
+}
+
+/* Cores' worth of time that "quota period" grants, rounded up; INT_MAX for "max", -1 and what is no such text. */
+static int granted(const char *quota, const char *period) {
+    const long long most = atoll(quota), each = atoll(period);
+    return most <= 0 || each <= 0 || most / each >= INT_MAX ? INT_MAX : (int)((most + each - 1) / each);
+}
+
+int ln_cpu_quota(const char *groups, const char *mount) {
+    char list[2048], path[512], text[64], period[64];
+    int least = INT_MAX;
+    read_text(groups, list, sizeof list);
+    for (char *rest = list, *line; (line = strtok_r(rest, "\n", &rest)) != NULL;) { /* id:controllers:/path */
+        char *controllers = strchr(line, ':'), *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
+        if (group == NULL) continue;
+        *group++ = 0;
+        const bool unified = controllers[1] == 0;
+        snprintf(text, sizeof text, ",%s,", controllers + 1);
+        if (!unified && strstr(text, ",cpu,") == NULL) continue;
+        for (;;) { /* every group around this one has its say */
+            snprintf(path, sizeof path, "%s%s%s/%s", mount, unified ? "" : "/cpu", group,
+                     unified ? "cpu.max" : "cpu.cfs_quota_us");
+            read_text(path, text, sizeof text);
+            if (unified) {
+                const char *second = strchr(text, ' ');
+                least = (int)ln_min(least, granted(text, second != NULL ? second : ""));
+            } else {
+                snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_period_us", mount, group);
+                read_text(path, period, sizeof period);
+                least = (int)ln_min(least, granted(text, period));
+            }
+            char *last = strrchr(group, '/');
+            if (last == NULL) break;
+            *last = 0;
+        }
+    }
+    return least;
+}
+
 /* A number from a file of /sys about one core; -1 when there is none. */
 static long core_fact(int core, const char *name) {
     char path[128], text[32];
-    ssize_t length;
-    int file;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", core, name);
-    file = open(path, O_RDONLY | O_CLOEXEC);
-    if (file < 0) return -1;
-    length = read(file, text, sizeof text - 1);
-    close(file);
-    if (length <= 0) return -1;
-    text[length] = 0;
+    read_text(path, text, sizeof text);
+    if (text[0] == 0) return -1;
     long value = 0;
     for (const char *c = text; *c >= '0' && *c <= '9'; c++) value = value * 10 + (*c - '0');
     return value;
@@ -322,7 +363,7 @@ int ln_default_thread_count(void) {
             best = members;
         }
     }
-    return best;
+    return (int)ln_min(best, ln_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"));
 }
 #else
 int ln_default_thread_count(void) {

@@ -12,6 +12,9 @@ void ln_program_free(ln_program *program) {
     if (program->memory == NULL) return;
     if (program->rest != NULL) ln_work_free(program->rest);
     ln_program_unpack(program);
+    for (int32_t i = 0; i < program->n_steps; ++i)
+        for (int k = 0; k < 2; ++k)
+            if (program->steps[i].bodies[k] != NULL) ln_program_free(program->steps[i].bodies[k]);
     for (int32_t i = 0; i < program->n_blobs; ++i)
         ln_memory_free(program->memory, program->blobs[i].data, program->blobs[i].size);
     ln_pool_free(&program->pool);
@@ -37,6 +40,8 @@ static linnet_status place_memory(ln_work *w, ln_program *program) {
             if (b->kind == LN_REGION_IO) {
                 b->offset = program->io;
                 program->io += ln_round_up(b->size, LN_ALIGNMENT);
+            } else if (b->kind == LN_REGION_GROWN) {
+                b->offset = (uint64_t)program->n_grown++;
             } else if (b->kind == LN_REGION_RESIDENT) {
                 b->offset = memory->residents_bytes;
                 memory->residents_bytes += ln_round_up(b->size, LN_ALIGNMENT);
@@ -201,6 +206,7 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     memset(program, 0, sizeof *program);
     program->memory = memory;
     program->model = w->model;
+    program->outer = w->outer;
     program->n_devices = w->n_devices;
     ln_pool_init(&program->pool, memory);
     program->devices = ln_pool_array(&program->pool, (int64_t)w->n_devices + 1, sizeof *program->devices);

@@ -11,7 +11,8 @@ enum ln_region {
     LN_REGION_VARIABLE, /* index: variable; read where the store has it */
     LN_REGION_IO,       /* offset in the session's input and output buffers */
     LN_REGION_ARENA,    /* offset in the arena of the device */
-    LN_REGION_IMPORT,   /* index: value that an earlier segment made (or an input) */
+    LN_REGION_IMPORT,   /* index: value that an earlier segment made (or an input); in a body: operand of its step */
+    LN_REGION_GROWN,    /* offset: which of the instance's results that grow while a loop runs */
     LN_REGION_RESIDENT  /* offset in the device's copy of constants, uploaded when the session is made */
 };
 
@@ -23,7 +24,7 @@ typedef struct ln_operand {
     const void *pointer;
 } ln_operand;
 
-enum ln_step_kind { LN_STEP_KERNEL, LN_STEP_UPLOAD, LN_STEP_DOWNLOAD, LN_STEP_DEVICE };
+enum ln_step_kind { LN_STEP_KERNEL, LN_STEP_UPLOAD, LN_STEP_DOWNLOAD, LN_STEP_DEVICE, LN_STEP_LOOP, LN_STEP_BRANCH };
 
 typedef struct ln_step {
     uint8_t kind;
@@ -38,7 +39,8 @@ typedef struct ln_step {
     int32_t index;      /* of the node in its function */
     const char *name;
     const char *fused;
-    uint64_t bytes; /* read and written; of a transfer: moved */
+    uint64_t bytes;               /* read and written; of a transfer: moved */
+    struct ln_program *bodies[2]; /* of a loop: [0]; of a branch: then, else. They run in the step's scratch */
 } ln_step;
 
 /* A tensor that leaves or enters the program. */
@@ -71,7 +73,7 @@ typedef struct ln_program {
     ln_memory *memory;
     linnet_model *model;
     ln_pool pool;
-    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed;
+    int32_t n_steps, n_inputs, n_outputs, n_exports, n_commits, n_dims, n_blobs, n_packed, n_grown, n_bodies;
     ln_step *steps;
     ln_port *inputs, *outputs, *exports, *commits;
     ln_blob *blobs;
@@ -83,7 +85,8 @@ typedef struct ln_program {
     uint64_t packed_own;     /* bytes of them that this program was the first to need */
     struct ln_program *next; /* of those of the model that have theirs */
     bool reads_variables, writes_variables, parallel;
-    ln_work *rest; /* what waits for data; NULL: nothing */
+    struct ln_program *outer; /* of a body: the program that runs it */
+    ln_work *rest;            /* what waits for data; NULL: nothing */
 } ln_program;
 
 /* Runs the passes from the layout on over an inferred graph and builds the program. Everything persistent comes from
@@ -95,12 +98,18 @@ void ln_program_free(ln_program *program);
 uint64_t ln_packed_size(const ln_call *call);
 /* Whether both steps rearrange the same constants in the same way. */
 bool ln_packs_same(const ln_step *a, const ln_step *b);
+/* Whether an earlier step of this plan, in any of its programs, packs the same. */
+bool ln_packed_before(const ln_program *root, const ln_step *step);
 /* Fills `packed`. OUT_OF_MEMORY. */
 linnet_status ln_program_pack(ln_program *program, linnet_error *error);
 const void *ln_program_packed(const ln_program *program, const ln_step *step); /* NULL: the step needs none */
 void ln_program_unpack(ln_program *program);
 /* Bytes of scratch behind the arena: shared, then one part per thread. */
 uint64_t ln_program_scratch(const ln_program *program, int threads);
+
+/* body.c: programs for the bodies of a loop or a branch, and the scratch that they run in. */
+linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node *node, ln_step *step);
+uint64_t ln_body_size(const ln_program *body, int threads); /* io, arena, scratch */
 
 /* lower.c: the call of a node, in `pool`. */
 linnet_status ln_lower_call(ln_work *w, const ln_work_node *node, ln_pool *pool, ln_call *call);

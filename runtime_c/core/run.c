@@ -36,8 +36,11 @@ static linnet_status fail(linnet_session *s, const ln_bound *bound, linnet_statu
     return status;
 }
 
+static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error);
+
 static inline linnet_status run_step(linnet_session *s, const ln_bound *bound, linnet_error *error) {
     const ln_step *step = bound->step;
+    if (step->kind >= LN_STEP_LOOP) return run_body(s, bound, error);
     if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, bound, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
         const linnet_status status = step->threads[phase] == 1 ? step->kernel->run(&step->call, &bound->buffers, phase,
@@ -74,6 +77,90 @@ linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_erro
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;
+}
+
+static void take(const linnet_session *s, const ln_instance *body, const ln_port *from, void *to) {
+    if (from->bytes > 0) memcpy(to, ln_instance_pointer(s, body, &from->operand), (size_t)from->bytes);
+}
+
+/* The row of a stacked result that this iteration has made. */
+static linnet_status stack(linnet_session *s, const ln_bound *bound, const ln_instance *body, const ln_port *from,
+                           int64_t row, linnet_error *error) {
+    const ln_operand *to = &bound->step->outputs[from->index - 1];
+    char *data = bound->buffers.outputs[from->index - 1];
+    if (to->region == LN_REGION_GROWN) {
+        ln_grown *grown = &body->outer->grown[to->offset];
+        const linnet_status status =
+            ln_instance_grow(s, body->outer, grown, (size_t)(row + 1) * (size_t)from->bytes, error);
+        if (status != LINNET_OK) return status;
+        data = grown->data;
+    }
+    take(s, body, from, data + (size_t)row * (size_t)from->bytes);
+    return LINNET_OK;
+}
+
+static bool holds(const void *condition) { return condition == NULL || *(const char *)condition != 0; }
+
+static const ln_port *result(const ln_program *p, int32_t index) {
+    const ln_port *port = p->outputs;
+    while (port->index != index) ++port;
+    return port;
+}
+
+/* Ports of a body: inputs are numbered as its parameters (0 the counter, from 2 on what is carried), outputs as its
+ * results (0 the condition, from 1 on what is carried, then what is stacked). */
+static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_error *error) {
+    const ln_call *call = &bound->step->call;
+    ln_instance *body = bound->state;
+    const ln_program *p = body->program;
+    const int32_t carried = (int32_t)((const ln_while_attributes *)call->attributes)->carried;
+    const void *const *in = bound->buffers.inputs;
+    const int64_t trips = in[0] != NULL ? ln_load_i64(in[0], call->inputs[0].dtype, 0) : INT64_MAX;
+    bool on = holds(in[1]);
+    int64_t done = 0;
+    linnet_status status = LINNET_OK;
+    for (; done < trips && on; ++done) {
+        for (int32_t i = 0; i < p->n_inputs; ++i) {
+            const ln_port *port = &p->inputs[i];
+            void *to = ln_instance_pointer(s, body, &port->operand);
+            if (port->index == 0)
+                *(int64_t *)to = done;
+            else if (done > 0)
+                take(s, body, result(p, port->index - 1), to);
+            else if (port->bytes > 0)
+                memcpy(to, in[port->index], (size_t)port->bytes);
+        }
+        if ((status = ln_run_steps(s, body, error)) != LINNET_OK) return status;
+        for (const ln_port *port = p->outputs; port < p->outputs + p->n_outputs; ++port)
+            if (port->index == 0)
+                on = holds(ln_instance_pointer(s, body, &port->operand));
+            else if (port->index > carried && (status = stack(s, bound, body, port, done, error)) != LINNET_OK)
+                return status;
+    }
+    for (int32_t c = 0; c < carried; ++c) {
+        if (bound->buffers.outputs[c] == NULL) continue;
+        const ln_port *port = result(p, c + 1);
+        if (done > 0)
+            take(s, body, port, bound->buffers.outputs[c]);
+        else if (port->bytes > 0)
+            memcpy(bound->buffers.outputs[c], in[2 + c], (size_t)port->bytes);
+    }
+    for (int o = carried; o < call->n_outputs; ++o) {
+        if (bound->buffers.output_dims != NULL) bound->buffers.output_dims[o * LN_MAX_RANK] = done;
+        if (bound->step->outputs[o].region == LN_REGION_GROWN && done == 0) /* nothing, but somewhere */
+            status = ln_instance_grow(s, body->outer, &body->outer->grown[bound->step->outputs[o].offset], 0, error);
+        if (status != LINNET_OK) return status;
+    }
+    return LINNET_OK;
+}
+
+static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error) {
+    if (bound->step->kind == LN_STEP_LOOP) return run_loop(s, bound, error);
+    ln_instance *body = (ln_instance *)bound->state + !holds(bound->buffers.inputs[0]);
+    const linnet_status status = ln_run_steps(s, body, error);
+    for (int32_t i = 0; status == LINNET_OK && i < body->program->n_outputs; ++i)
+        take(s, body, &body->program->outputs[i], bound->buffers.outputs[body->program->outputs[i].index]);
+    return status;
 }
 
 /* New values of variables, from every segment of the chain, oldest first. Nothing here can fail. */

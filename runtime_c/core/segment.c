@@ -47,9 +47,9 @@ static int32_t write_key(const linnet_session *s, const ln_instance *instance, i
 
 static void free_instance(linnet_session *s, ln_instance *instance) {
     ln_segments_free(s, instance);
+    if (instance->program != NULL) ln_instance_unbind(s, instance);
     const size_t before = s->memory.bytes;
     const uint64_t packed = instance->own.packed_own;
-    if (instance->program != NULL) ln_instance_unbind(s, instance);
     ln_program_free(&instance->own);
     ln_memory_free(&s->memory, instance->memory, instance->memory_size);
     ln_memory_free(&s->memory, instance->key.words, (size_t)instance->key.count * sizeof(int64_t));
@@ -93,10 +93,6 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
         v->known = true;
         v->bounded = 0;
         v->imported = port->operand.region != LN_REGION_VARIABLE;
-        if (s == NULL && ln_count(&v->tensor) < 0) {
-            status = ln_fail(error, LINNET_UNKNOWN_SHAPE, "data decides how large a tensor becomes, without a bound");
-            ln_at_tensor(error, port->name);
-        }
         if (s == NULL && port->wanted) v->undecided = true;
         if (s == NULL || !port->wanted) continue;
         ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
@@ -188,6 +184,13 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
 /* What the segments behind the program take, one after the other: each keeps its memory for those that follow. */
 static linnet_status bound_rest(const linnet_plan *plan, const ln_program *program, uint64_t *bytes,
                                 linnet_error *error) {
+    for (int32_t i = 0; program->n_grown > 0 && i < program->n_steps; ++i)
+        for (int o = 0; o < program->steps[i].call.n_outputs; ++o)
+            if (program->steps[i].outputs[o].region == LN_REGION_GROWN) {
+                ln_fail(error, LINNET_UNKNOWN_SHAPE, "data decides how many results of a loop there are");
+                ln_at_node(error, program->steps[i].index, program->steps[i].name);
+                return ln_hint(error, "nothing, or nothing small, bounds its iterations");
+            }
     if (program->rest == NULL) return LINNET_OK;
     ln_memory temporary, kept;
     ln_memory_init(&temporary, &plan->memory.allocator);
@@ -210,6 +213,8 @@ static linnet_status bound_rest(const linnet_plan *plan, const ln_program *progr
 }
 
 linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error) {
+    linnet_error own;
+    if (error == NULL) error = &own;
     if (plan == NULL || bytes == NULL)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_plan_bound: an argument is NULL");
     *bytes = plan->info.total;

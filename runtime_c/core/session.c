@@ -24,24 +24,31 @@ static void *carve(carver *c, size_t count, size_t size) {
     return c->base != NULL ? c->base + at : NULL;
 }
 
-static void carve_instance(carver *c, const ln_program *p, ln_instance *instance, const void ***pointers) {
+static void carve_instance(carver *c, const ln_program *p, ln_instance *instance) {
     size_t operands = 0;
     for (int32_t i = 0; i < p->n_steps; ++i)
         operands += (size_t)p->steps[i].call.n_inputs + p->steps[i].call.n_extra + p->steps[i].call.n_outputs;
     instance->steps = carve(c, (size_t)p->n_steps, sizeof *instance->steps);
-    *pointers = carve(c, operands, sizeof(void *));
+    instance->pointers = carve(c, operands, sizeof(void *));
     instance->trace = carve(c, (size_t)p->n_steps, sizeof *instance->trace);
     instance->dims = carve(c, (size_t)p->n_dims * LN_MAX_RANK, sizeof *instance->dims);
     instance->next_key = carve(c, (size_t)ln_segment_key_words(p), sizeof *instance->next_key);
     instance->device_arenas = carve(c, (size_t)p->n_devices + 1, sizeof *instance->device_arenas);
     instance->residents = carve(c, (size_t)p->n_devices + 1, sizeof *instance->residents);
+    instance->grown = carve(c, (size_t)p->n_grown, sizeof *instance->grown);
+    instance->bodies = carve(c, (size_t)p->n_bodies, sizeof *instance->bodies);
+    ln_instance measured, *body = c->base != NULL ? instance->bodies : &measured;
+    for (int32_t i = 0; i < p->n_steps; ++i)
+        for (int k = 0; k < 2 && p->steps[i].bodies[k] != NULL; ++k) {
+            carve_instance(c, p->steps[i].bodies[k], body);
+            if (c->base != NULL) ++body;
+        }
 }
 
 size_t ln_instance_size(const ln_program *program) {
     carver c = {0};
     ln_instance instance;
-    const void **pointers;
-    carve_instance(&c, program, &instance, &pointers);
+    carve_instance(&c, program, &instance);
     return c.used;
 }
 
@@ -87,18 +94,20 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
     case LN_REGION_IO: return at(instance->io, o->offset);
     case LN_REGION_ARENA: return at(o->device == 0 ? instance->arena : instance->device_arenas[o->device], o->offset);
     case LN_REGION_RESIDENT: return at(instance->residents[o->device], o->offset);
-    case LN_REGION_IMPORT: return at(imported(session, instance, o->index), o->offset);
+    case LN_REGION_GROWN: return instance->grown[o->offset].data;
+    case LN_REGION_IMPORT:
+        return at(instance->outer != NULL ? instance->runner->buffers.inputs[o->index]
+                                          : imported(session, instance, o->index),
+                  o->offset);
     default: return NULL;
     }
 }
 
-linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
+/* Every pointer of the instance and of the bodies that its steps run. */
+static void bind(linnet_session *session, ln_instance *instance) {
     const ln_program *p = instance->program;
-    carver c = {.base = block};
-    const void **pointers;
-    carve_instance(&c, p, instance, &pointers);
-    linnet_status status = ln_device_prepare(session, instance, error);
-    if (status != LINNET_OK) return status;
+    const void **pointers = instance->pointers;
+    ln_instance *body = instance->bodies;
     for (int32_t i = 0; i < p->n_steps; ++i) {
         const ln_step *step = &p->steps[i];
         const int n_in = step->call.n_inputs + step->call.n_extra;
@@ -117,11 +126,56 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
             step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;
         bound->buffers.error = &session->run_error;
         pointers += n_in + step->call.n_outputs;
+        if (step->bodies[0] != NULL) bound->state = body;
+        for (int k = 0; k < 2 && step->bodies[k] != NULL; ++k, ++body) {
+            body->program = step->bodies[k];
+            body->outer = instance;
+            body->runner = bound;
+            body->io = bound->buffers.scratch;
+            body->arena = at(body->io, ln_round_up((size_t)body->program->io, LN_ALIGNMENT));
+            bind(session, body);
+        }
     }
+}
+
+linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error) {
+    carver c = {.base = block};
+    carve_instance(&c, instance->program, instance);
+    const linnet_status status = ln_device_prepare(session, instance, error);
+    if (status == LINNET_OK) bind(session, instance);
+    return status;
+}
+
+static void shrink(linnet_session *s, ln_grown *grown) {
+    ln_memory_free(&s->memory, grown->data, grown->size);
+    s->segment_bytes -= ln_min((int64_t)s->segment_bytes, (int64_t)grown->size);
+    *grown = (ln_grown){0};
+}
+
+linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grown *grown, size_t bytes,
+                               linnet_error *error) {
+    if (grown->data != NULL && bytes <= grown->size) return LINNET_OK;
+    ln_segments_free(s, instance); /* they have pointers to what it was */
+    const uint64_t held = s->plan->info.total + s->segment_bytes, most = s->plan->max_bytes;
+    size_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
+    if (most > 0 && held + size > most) size = bytes;
+    size = ln_round_up(size > 0 ? size : 1, LN_ALIGNMENT);
+    const linnet_status status = ln_check_bound(most, held + size, error);
+    char *data = status == LINNET_OK ? ln_memory_alloc(&s->memory, size) : NULL;
+    if (data != NULL && grown->size > 0) memcpy(data, grown->data, grown->size);
+    shrink(s, grown); /* after a failure too: the next run begins anew */
+    if (status != LINNET_OK) return status;
+    if (data == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for what a loop gives");
+    s->segment_bytes += size;
+    *grown = (ln_grown){data, size};
     return LINNET_OK;
 }
 
-void ln_instance_unbind(linnet_session *session, ln_instance *instance) { ln_device_release(session, instance); }
+void ln_instance_unbind(linnet_session *session, ln_instance *instance) {
+    for (int32_t i = 0; instance->grown != NULL && i < instance->program->n_grown; ++i)
+        shrink(session, &instance->grown[i]);
+    ln_device_release(session, instance);
+}
 
 void ln_instance_publish(linnet_session *session, const ln_instance *instance) {
     for (int32_t i = 0; i < instance->program->n_outputs; ++i) {

@@ -9,7 +9,7 @@
 typedef struct ln_bound {
     const ln_step *step;
     ln_buffers buffers;
-    void *state; /* of a device */
+    void *state; /* of a device; loops and branches: the instances of their bodies */
 } ln_bound;
 
 typedef struct ln_trace {
@@ -22,9 +22,21 @@ typedef struct ln_segment_key {
     int32_t count;
 } ln_segment_key;
 
+/* A result of a loop whose iterations only the run knows. */
+typedef struct ln_grown {
+    char *data;
+    size_t size;
+} ln_grown;
+
 typedef struct ln_instance {
     ln_program *program;
     ln_bound *steps;
+    const void **pointers; /* of all operands */
+    ln_grown *grown;
+    struct ln_instance *bodies;
+    /* Of a body: whose step runs it. */
+    struct ln_instance *outer;
+    ln_bound *runner;
     ln_trace *trace;
     int64_t *dims;     /* program->n_dims rows of LN_MAX_RANK: true dims, refreshed before and by each run */
     int64_t *next_key; /* room for the key of the segment that follows */
@@ -72,6 +84,10 @@ void ln_instance_unbind(linnet_session *session, ln_instance *instance);
 /* Host pointer of an operand, or that on its device. */
 void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *operand);
 void ln_instance_publish(linnet_session *session, const ln_instance *instance); /* its outputs become the session's */
+
+/* Room for that many bytes of a result that grows, what it holds kept. TOO_LARGE, OUT_OF_MEMORY. */
+linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, ln_grown *grown, size_t bytes,
+                               linnet_error *error);
 
 /* run.c */
 linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);

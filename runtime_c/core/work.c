@@ -24,6 +24,11 @@ void ln_work_free(ln_work *w) {
         ln_blob *blob = (ln_blob *)w->blobs.items + i;
         if (!blob->kept) ln_memory_free(w->persistent, blob->data, blob->size);
     }
+    for (int32_t i = 0; i < w->bodies.count; ++i) {
+        ln_work *body = ((ln_work **)w->bodies.items)[i];
+        if (body != NULL) ln_work_free(body);
+    }
+    list_free(w, &w->bodies, sizeof(ln_work *));
     list_free(w, &w->values, sizeof(ln_work_value));
     list_free(w, &w->nodes, sizeof(ln_work_node *));
     list_free(w, &w->blobs, sizeof(ln_blob));

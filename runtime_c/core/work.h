@@ -55,6 +55,7 @@ typedef struct ln_work_node {
     /* epilogue, set by ln_pass_fuse */
     const struct ln_work_node *map;
     int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */
+    struct ln_work *bodies[2];          /* of a loop or a branch that is one step: its functions, inferred */
 } ln_work_node;
 
 /* A run of memory that steps write. Values that are views share one. */
@@ -93,10 +94,13 @@ typedef struct ln_work {
     bool reference;
     const linnet_device *const *devices;
     int32_t n_devices;
-    uint64_t max_bytes; /* 0: no bound */
-    int32_t waiting;    /* nodes left for later segments */
-    int32_t depth;      /* of inlined calls */
-    bool *spare;        /* later segments: values that nothing waiting needs, whose numbers may be given again */
+    uint64_t max_bytes;       /* 0: no bound */
+    int32_t waiting;          /* nodes left for later segments */
+    int32_t depth;            /* of inlined calls */
+    bool nested;              /* a body: run by a step of `outer` */
+    struct ln_program *outer; /* set when it is lowered */
+    ln_list bodies;           /* ln_work *, of the nodes */
+    bool *spare;              /* later segments: values that nothing waiting needs, whose numbers may be given again */
     int32_t n_spare;
     linnet_error *error;
 } ln_work;

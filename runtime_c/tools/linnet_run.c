@@ -222,6 +222,20 @@ static int write_outputs(const run_options *o, const linnet_model *model, const 
     return fflush(stdout) == 0 ? TOOL_OK : tool_fail(o->common.tool, "cannot write to standard output");
 }
 
+/* Why there is no plan or session: the record, or in the tool's words that an input of open size was not given. */
+static int not_planned(run_options *o, const linnet_model *model, int signature, const linnet_error *error) {
+    linnet_tensor_info input;
+    char text[128];
+    for (int i = 0; error->code == LINNET_UNKNOWN_SHAPE && i < linnet_model_input_count(model, signature); i++) {
+        linnet_model_input(model, signature, i, &input);
+        if (strcmp(input.name, error->tensor) || find_feed(o, input.name)) continue;
+        if (o->random) return tool_unknown_shape(&o->common, &input);
+        return tool_fail(o->common.tool, "input '%s' (%s) was not given; give --input %s=FILE, or --random and --shape",
+                         input.name, tool_tensor_text(&input, text, sizeof text), input.name);
+    }
+    return tool_fail_record(o->common.tool, error);
+}
+
 static int run(run_options *o) {
     linnet_error error;
     linnet_model *model = NULL;
@@ -233,7 +247,7 @@ static int run(run_options *o) {
     if (status == TOOL_OK) {
         linnet_status code = linnet_plan_create(model, &config, &plan, &error);
         if (code == LINNET_OK) code = linnet_session_create(plan, NULL, NULL, &session, &error);
-        if (code) status = tool_fail_record(o->common.tool, &error);
+        if (code) status = not_planned(o, model, signature, &error);
     }
     if (status == TOOL_OK) status = fill_inputs(o, plan, session);
     if (status == TOOL_OK && linnet_run(session, &error)) status = tool_fail_record(o->common.tool, &error);

@@ -1,14 +1,17 @@
 /* test_threads.c - the thread pool and the readers-writer lock: every task once, none after the end, many times over.
  * Run under ThreadSanitizer as well; the pool is used spinning, asleep, and from several threads with pools of their
  * own. */
-#define _POSIX_C_SOURCE 200809L
+#define _DEFAULT_SOURCE 1 /* mkdtemp */
 
 #include "check.h"
 
 #include "core/memory.h"
 #include "core/platform.h"
 
+#include <limits.h>
 #include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
 #include <time.h>
 
 enum { MOST = 8 };
@@ -168,6 +171,49 @@ static void lock(void) {
     ln_lock_destroy(&s.lock);
 }
 
+static void put_file(const char *folder, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    for (char *at = strchr(path + strlen(folder) + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
+        *at = 0;
+        mkdir(path, 0777);
+        *at = '/';
+    }
+    FILE *file = fopen(path, "w");
+    CHECK(file != NULL && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+/* Both versions of control groups: the least of the groups around a process counts, rounded up. */
+static void quotas(void) {
+#if defined(__linux__)
+    char folder[] = "/tmp/linnet-quota-XXXXXX", groups[64];
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(groups, sizeof groups, "%s/groups", folder);
+    CHECK_INT(ln_cpu_quota(groups, folder), INT_MAX); /* no such file */
+    put_file(folder, "groups", "0::/a/b\n");
+    CHECK_INT(ln_cpu_quota(groups, folder), INT_MAX);
+    put_file(folder, "a/b/cpu.max", "max 100000\n");
+    CHECK_INT(ln_cpu_quota(groups, folder), INT_MAX);
+    put_file(folder, "a/b/cpu.max", "350000 100000\n");
+    CHECK_INT(ln_cpu_quota(groups, folder), 4);
+    put_file(folder, "a/cpu.max", "150000 100000\n");
+    CHECK_INT(ln_cpu_quota(groups, folder), 2);
+    put_file(folder, "cpu.max", "10000 100000\n"); /* of a container's own root */
+    CHECK_INT(ln_cpu_quota(groups, folder), 1);
+    put_file(folder, "groups", "12:cpuset:/x\n4:cpu,cpuacct:/c\n1:name=systemd:/\n0::nonsense\n7\n");
+    put_file(folder, "cpu.max", "");
+    CHECK_INT(ln_cpu_quota(groups, folder), INT_MAX);
+    put_file(folder, "cpu/c/cpu.cfs_quota_us", "-1\n");
+    put_file(folder, "cpu/c/cpu.cfs_period_us", "100000\n");
+    CHECK_INT(ln_cpu_quota(groups, folder), INT_MAX);
+    put_file(folder, "cpu/c/cpu.cfs_quota_us", "250000\n");
+    CHECK_INT(ln_cpu_quota(groups, folder), 3);
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK_INT(system(command), 0);
+#endif
+}
+
 int main(void) {
     int workers[3] = {1, 3, 7};
     pthread_t threads[3];
@@ -179,6 +225,7 @@ int main(void) {
         CHECK_INT(workers[i], 0);
     }
     lock();
+    quotas();
     CHECK(ln_default_thread_count() >= 1);
     return check_end("test_threads");
 }
