@@ -154,6 +154,16 @@ def test_layouts_and_lengths() -> None:
     assert run(longer, sound(8000)).shape == (1, 98, 20)
 
 
+def test_whisper_drops_its_last_frame() -> None:
+    """Three seconds instead of thirty: all samples count, and of 301 frames the model takes 300."""
+    x, f = sound(40000), whisper_mel()
+    unbounded = dataclasses.replace(f, range=None, mean=0.0, std=1.0)
+    expected = expected_of(np.pad(x, (0, 8000)), unbounded, 16000)[:, :300]
+    expected = (np.maximum(expected, expected.max() - 8) + 4) / 4
+    got = run(audio(identity((1, 80, 300)), "input", f, samples=48000), x)[0]
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+
 def test_samples_as_they_are_and_as_integers() -> None:
     x = sound(700)
     fixed = audio(identity((1, 512)), "input", None)

@@ -87,7 +87,7 @@ def librosa_mel(rate: int = 22050, n_fft: int = 2048, hop: int = 512, mels: int 
 
 
 def whisper_mel(mels: int = 80) -> Features:
-    """Whisper's log-mel spectrogram at 16 kHz, but for its last frame, which Whisper drops: give audio(samples=480000 - 1)."""
+    """Whisper's log-mel spectrogram at 16 kHz. It fills 30 s and drops the last of 3,001 frames: give audio(samples=480000)."""
     return Features(
         400,
         160,
@@ -126,7 +126,8 @@ def audio(
 
     features: what is computed; None: the samples themselves. rate: samples a second of the features; source_rate: of the
     sound, when it must be resampled (SciPy's resample_poly). samples: the sound is cut or filled with zeros behind to so many
-    (at `rate`); by default as many as the model's frames need, or as many as there are when their number is open.
+    (at `rate`); by default as many as the model's frames need, or as many as there are when their number is open; when they
+    give more frames than the model takes, the last ones are left out.
     layout: "TF": frames, then features; "FT": features, then frames; by default read off the model's input. Integer inputs
     take the result through their quantization. Raises UsageError for a bad value, and where the result does not fit.
     """
@@ -160,7 +161,10 @@ def audio(
             x = pointwise([x, ops.reduce(x, kind="max", axes=[0])], lambda v, top: v / top.max(1e-9))
         if samples is not None:
             x = _to_length(x, samples)
-        return _shaped(_features(x, features, rate), old, places)
+        y = _features(x, features, rate)
+        if isinstance(frames, int):
+            y = ops.copy([y], kind="slice", starts=[0], ends=[frames], axes=[1])[0]
+        return _shaped(y, old, places)
 
     edit.prepend(input, dtype, (f"{input} samples",), "audio", build)
     edit.describe(input, "audio", rate=str(rates[1]))
