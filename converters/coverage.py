@@ -22,6 +22,7 @@ from linnet.converters.onnx.operation import DTYPES
 from linnet.converters.onnx.operation import Operation as OnnxOperation
 from linnet.converters.onnx.registry import NEWEST_OPSET, find
 from linnet.converters.onnx.registry import RULES as ONNX_RULES
+from linnet.converters.tflite import hints as tflite_hints
 from linnet.converters.tflite import rules as tflite_rules
 from linnet.converters.tflite import schema as tflite_schema
 from linnet.converters.tflite.operation import Operation as TfliteOperation
@@ -147,13 +148,13 @@ def _tflite() -> str:
     rows = []
     for name in sorted({*tflite_schema.OPS, *TFLITE_RULES}):
         rule = TFLITE_RULES.get(name)
-        emits, refuses = _facts(rule, TfliteOperation) if rule is not None else ("", "")
+        emits, refuses = _facts(rule, TfliteOperation) if rule is not None else ("", tflite_hints.nearest(name))
         rows.append(f"| {name} | {'rule' if rule is not None else 'no'} | {emits} | {refuses} |")
     covered = sum(op in TFLITE_RULES for op in tflite_schema.OPS)
     lines = [
         "## TFLite", "",
         f"{covered} of the {len(tflite_schema.OPS)} builtin ops have a rule. Which numbers come out: [tflite.md](tflite.md).",
-        "", "| op | how | emits | refuses |", "|---|---|---|---|", *rows,
+        "", "| op | how | emits | refuses, or what to do |", "|---|---|---|---|", *rows,
     ]  # fmt: skip
     return "\n".join(lines)
 

@@ -31,6 +31,7 @@ class Subject:
 
 
 def _subjects() -> dict[str, Subject]:
+    from linnet._fetch import fetch_member
     from tests import light_nets, nets, zoo
 
     found = {
@@ -40,12 +41,39 @@ def _subjects() -> dict[str, Subject]:
         )
         for name in zoo.MODELS
     }
+    found |= {
+        f"{name}.tflite": Subject(
+            lambda source=source: fetch_member(source[0], source[2], source[1]),
+            lambda source=source: _noise(fetch_member(source[0], source[2], source[1]), source[3]),
+        )
+        for name, source in zoo.TFLITE.items()
+    }
     found |= {name: Subject(make, lambda: [nets.inputs()]) for name, make in nets.NETS.items()}
     found |= {
         name: Subject(lambda name=name: light_nets.path(name), lambda name=name: [light_nets.inputs(name)])
         for name in light_nets.STRUCTURES
     }
     return found
+
+
+def _noise(path: Path, shape: tuple[int, ...] | None) -> list[Feeds]:
+    """Feeds of a TFLite model: with open dimensions of 1, then of 2; or of `shape`, then one as long again."""
+    import linnet
+
+    graph = linnet.from_tflite(path)
+    inputs = linnet.Model(graph).inputs()
+    rng = np.random.default_rng(1)
+    sets = []
+    for which in (1, 2):
+        sizes = [
+            [*shape[:-1], which * shape[-1]] if shape else [d or which for d in spec.shape or ()] for spec in inputs
+        ]
+        sets.append({
+            spec.name: (100 * rng.random(size)).astype(linnet.graph.numpy_dtype(spec.dtype))
+            for spec, size in zip(inputs, sizes, strict=True)
+        })  # fmt: skip
+    is_open = any(spec.shape is None or None in spec.shape for spec in inputs)
+    return sets if is_open else sets[:1]
 
 
 def names() -> list[str]:
@@ -66,10 +94,11 @@ def worker(path: Path, feeds_file: Path) -> dict[str, Any]:
     """The figures of a model; the peak of the conversion is what it adds to a process that has imported everything."""
     import linnet
     import linnet.converters.onnx.rewrite
+    import linnet.converters.tflite.importer
 
     base = _peak()
     start = time.perf_counter()
-    graph = linnet.from_onnx(path)
+    graph = linnet.from_tflite(path) if path.suffix == ".tflite" else linnet.from_onnx(path)
     converted = time.perf_counter() - start
     result: dict[str, Any] = {"file_bytes": path.stat().st_size, "convert_s": converted, "peak_bytes": _peak() - base}
     sets: dict[str, Feeds] = {}
@@ -147,11 +176,12 @@ def page(rows: dict[str, dict[str, Any]], command: str) -> str:
         f"{about['processor']}, {about['cores']}, {about['isa']}, {about['date']}; f32, linnet's choice of threads: `{command}`."
         f"{about['load']}",
         "",
-        "*convert* and *peak* are of `linnet.from_onnx` in a fresh process: seconds, and the bytes that it adds to a process",
-        "that has imported linnet. Memory is of a run at the first set of shapes, by region (`Session.memory`). *plan* is the",
-        "plan alone; *ready* is all that the first run takes beyond a usual one, with the packing of the weights. *again* is the",
-        "same in that session after a change to the second set of shapes (`tests/zoo.py`). The least of three counts.",
-        "Every model of the table agrees with ONNX Runtime (`tests/test_onnx_models.py`).",
+        "*convert* and *peak* are of `linnet.from_onnx` or `from_tflite` in a fresh process: seconds, and the bytes that it adds",
+        "to a process that has imported linnet. Memory is of a run at the first set of shapes, by region (`Session.memory`).",
+        "*plan* is the plan alone; *ready* is all that the first run takes beyond a usual one, with the packing of the weights.",
+        "*again* is the same in that session after a change to the second set of shapes (`tests/zoo.py`). The least of three",
+        "counts.",
+        "Every model agrees with ONNX Runtime (`tests/test_onnx_models.py`) or LiteRT (`tests/test_tflite_models.py`).",
         "",
         table(rows),
         "",

@@ -1,10 +1,11 @@
-"""The command line as a user meets it: what it prints, what it writes, and one line with exit status 1 when it cannot."""
+"""The command line as a user meets it: what it prints, what it writes, and one line with exit status 1 (or 2) when it cannot."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -51,9 +52,9 @@ def mlp(tmp_path: Path) -> Path:
     return path
 
 
-def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """One line on stderr, exit status 1, no traceback."""
-    assert done.returncode == 1, done.stderr
+def refused(done: subprocess.CompletedProcess[str], *words: str, status: int = 1) -> None:
+    """One line on stderr, the exit status, no traceback."""
+    assert done.returncode == status, done.stderr
     lines = done.stderr.splitlines()
     assert len(lines) == 1 and lines[0].startswith("linnet: error: "), done.stderr
     for word in words:
@@ -195,8 +196,8 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("convert", net, "-o", tmp_path / "no" / "where.lnt"), "cannot write")
     refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--dtype", "i8"), "calibration")
     refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--input", "x=1,a"), "'x'")
-    refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--dtype", "i4"), "i4")
-    refused(linnet_command("frobnicate"), "frobnicate")
+    refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--dtype", "i4"), "i4", status=2)
+    refused(linnet_command("frobnicate"), "frobnicate", status=2)
     assert not (tmp_path / "o.lnt").exists()
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
 
@@ -228,3 +229,63 @@ def test_run_writes_nothing_when_it_fails(mlp: Path, tmp_path: Path, linnet_comm
     np.save(tmp_path / "x.npy", np.zeros((4, 8), np.float32))
     done = linnet_command("run", mlp, "--input", f"x={tmp_path / 'x.npy'}", "--output-dir", tmp_path / "file" / "sub")
     refused(done, "cannot make the folder")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["convert"], "Missing argument"),
+        (["convert", "m.onnx", "-o", "a.lnt", "--dtype", "i4"], "'i4' is not one of"),
+        (["run", "m.lnt", "--threads", "0"], "range"),
+        (["nonsense"], "No such command"),
+    ],
+)
+def test_a_command_line_that_cannot_be_read_gives_status_2(
+    arguments: list[str], words: str, linnet_command: Command
+) -> None:
+    refused(linnet_command(*arguments), words, status=2)
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "words"),
+    [
+        ("nothing.onnx", "a.lnt", "no such file"),
+        (".", "a.lnt", "folder"),
+        ("empty.onnx", "a.lnt", "no graph"),
+        ("empty.tflite", "a.lnt", "TFL3"),
+        ("mlp.lnt", "a.lnt", "linnet file already"),
+        ("net.onnx", "none/a.lnt", "No such file or directory"),
+        ("net.onnx", ".", "Is a directory"),
+        ("net.onnx", "/dev/full", "No space left"),
+        ("net.onnx", "net.onnx", "the model itself"),
+    ],
+)
+def test_what_convert_cannot_read_or_write(
+    source: str, target: str, words: str, net: Path, mlp: Path, tmp_path: Path, linnet_command: Command
+) -> None:
+    for name in ("empty.onnx", "empty.tflite"):
+        (tmp_path / name).touch()
+    (tmp_path / "net.onnx").write_bytes(net.read_bytes())
+    before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+    refused(linnet_command("convert", tmp_path / source, "-o", tmp_path / target), words)
+    assert {
+        p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()
+    } == before  # nothing half-written, nothing lost
+    assert not Path("/dev/full").is_file()  # a device is written to, not replaced
+
+
+def test_a_link_keeps_pointing_where_it_points(net: Path, tmp_path: Path, linnet_command: Command) -> None:
+    link, target = tmp_path / "link.lnt", tmp_path / "target.lnt"
+    link.symlink_to(target)
+    assert linnet_command("convert", net, "-o", link).returncode == 0
+    assert link.is_symlink() and target.read_bytes()[:6] == b"LINNET"
+
+
+@pytest.mark.parametrize("command", [["inspect"], ["inspect", "--json"]])
+def test_a_full_disk_behind_stdout_is_an_error(command: list[str], mlp: Path) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "linnet", *command, str(mlp)], stdout=full, stderr=subprocess.PIPE, text=True,
+            check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
+        )  # fmt: skip
+    refused(done, "No space left")

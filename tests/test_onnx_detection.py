@@ -150,6 +150,19 @@ def test_roi_align(mode: str, ratio: int, half: str) -> None:
         agree(session, feeds, onnxruntime_of(model, feeds))
 
 
+def test_regions_are_range_checked() -> None:
+    feeds = {"x": np.zeros((2, 1, 4, 4), np.float32), "rois": np.zeros((1, 4), np.float32), "batch": np.array([2])}
+    session = linnet.Session(linnet.from_onnx(model_of("RoiAlign", feeds, 1)))
+    with pytest.raises(linnet.Error, match=r"batch of a region.*got 2"):
+        session.run(feeds)
+    feeds["batch"][0] = 0
+    feeds["rois"][0, 2:] = 1e30
+    with pytest.raises(linnet.Error, match="samples of a region"):
+        session.run(feeds)
+    feeds["rois"][:] = np.nan
+    assert session.run(feeds)["y0"].shape == (1, 1, 1, 1)
+
+
 def test_max_roi_pool() -> None:
     rng = np.random.default_rng(8)
     rois = np.concatenate([rng.integers(0, 2, (6, 1)), rng.integers(0, 20, (6, 4))], 1).astype(np.float32)

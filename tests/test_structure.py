@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
 import linnet
@@ -111,3 +112,9 @@ def test_a_second_device_runs_half_of_a_graph(tmp_path: Path) -> None:
     for _ in range(2):
         for name, value in session.run(feeds).items():
             np.testing.assert_allclose(value, alone[name], rtol=1e-5, atol=1e-6)
+    node = onnx.helper.make_node("MatMul", ["x", "w"], ["y"])
+    info = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4, 8]) for name in "xy"]
+    net = onnx.helper.make_graph([node], "net", info[:1], info[1:], [onnx.numpy_helper.from_array(weight, "w")])
+    model = onnx.helper.make_model(net, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    placed = {place.op: place.device for place in linnet.check(model, devices=[device]).placement}
+    assert placed["matmul"] == device.name

@@ -172,6 +172,8 @@ for d in ("i8", "u8", "i16"):
 case("QUANTIZE i16 i32", "QUANTIZE", [T("x", "i16", [3, 50], 0.001), T("y", "i32", [3, 50], 3e-7)])
 case("QUANTIZE i32 i16", "QUANTIZE", [T("x", "i32", [3, 50], 0.05), T("y", "i16", [3, 50], 0.0009)])
 case("QUANTIZE i32 i8", "QUANTIZE", [T("x", "i32", [3, 50], 0.05), T("y", "i8", [3, 50], 0.02, -3)])
+case("CONCATENATION of scales", "CONCATENATION", [T("a", "u8", [20, 30], 0.05, 100), T("b", "u8", [20, 40], 0.031, 140),
+     T("d", "u8", [20, 5], 0.04, 120), T("y", "u8", [20, 75], 0.04, 120)], axis=1, activation="none")  # fmt: skip
 case("PRELU i8", "PRELU", [q("x", "i8", [2, 5, 4, 3], 0.05, 4), c("s", [[[9, -70, 100]]], np.int8, scale=0.01, zero=-3),
      q("y", "i8", [2, 5, 4, 3], 0.04, 1)])  # fmt: skip
 for op in ("EXP", "SIN", "COS", "FLOOR", "CEIL", "ROUND", "ABS", "NEG", "ELU", "SQUARE"):

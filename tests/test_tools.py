@@ -173,7 +173,14 @@ def test_bench_wants_open_shapes_in_words(tmp_path: Path) -> None:
     assert done.returncode == FAILED and "give --shape x=" in done.stderr
     done = _tool("linnet-bench", model, "--shape", "x=5,3", "--seconds", 0.02, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["median_ms"] > 0
+    report = json.loads(done.stdout)
+    assert report["median_ms"] > 0 and report["most"] == report["memory"]["total"]
+    corner = _tool("linnet-bench", model, "--shape", "x=2..5,3", "--seconds", 0.02, "--json", cwd=tmp_path)
+    assert json.loads(corner.stdout)["memory"] == report["memory"]
+    done = _tool("linnet-bench", model, "--shape", "x=5..2,3", cwd=tmp_path)
+    assert done.returncode == USAGE and "ranges 1..8" in done.stderr
+    by_data = _tool("linnet-bench", _model(tmp_path, "data_dependent"), "--seconds", 0.02, cwd=tmp_path)
+    assert "with later segments" in by_data.stdout, by_data.stdout
 
 
 @pytest.mark.parametrize("name", ["linnet-run", "linnet-bench"])

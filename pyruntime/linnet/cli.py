@@ -1,5 +1,5 @@
-"""The command `linnet`: convert, inspect, run, plan, bench. Every failure is one line on stderr and exit status 1.
-Files are written only when everything has succeeded."""
+"""The command `linnet`: convert, inspect, run, plan, bench. Every failure is one line on stderr and exit status 1 (2 where
+the command line itself cannot be read). Files are written only when everything has succeeded."""
 
 from __future__ import annotations
 
@@ -67,6 +67,8 @@ def convert(
 
     if output is None and not check:
         raise UsageError("nowhere to write to", code=101, hint="give -o model.lnt, or --check to only look")
+    if output is not None and not check and output.exists() and model.exists() and output.samefile(model):
+        raise UsageError("the output is the model itself", code=101, tensor=str(output), hint="give another path")
     if html is not None and not check:
         raise UsageError("--html is the report of --check", code=101, hint="add --check")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
@@ -461,6 +463,7 @@ def _main(arguments: Sequence[str]) -> int:
             click.echo(json.dumps({"problems": [vars(problem) for problem in error.problems]}))
     except click.ClickException as error:
         _fail(error.format_message().rstrip(".") + "; see linnet --help")
+        return 2 if isinstance(error, click.UsageError) else 1
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted")
         return 130
@@ -470,6 +473,9 @@ def _main(arguments: Sequence[str]) -> int:
         _fail("out of memory")
     except Error as error:
         _fail(str(error))
+    except OSError as error:
+        _fail(f"cannot write the output: {error.strerror or error}; nothing of it may have come through")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except Exception as error:
         if os.environ.get("LINNET_TRACEBACK"):
             raise

@@ -3,6 +3,7 @@ The same graph always gives the same bytes."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import struct
@@ -99,11 +100,25 @@ def write(graph: Graph, path: Path) -> None:
 
 
 def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -> None:
-    """The pieces into a temporary file beside `path`, flushed to the disk, then renamed. FileError when that fails."""
+    """The pieces into a temporary file beside `path`, flushed to the disk, then renamed. FileError when that fails.
+
+    What a link points to is replaced, not the link; a device or pipe is written to as it is.
+    """
+    target, path = path, Path(os.path.realpath(path))
+    try:
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if path.exists() and not path.is_file():
+            with open(path, "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            return
+    except OSError as error:
+        raise _cannot_write(target, error) from None
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
     except OSError as error:
-        raise _cannot_write(path, error) from None
+        raise _cannot_write(target, error) from None
     try:
         with os.fdopen(handle, "wb") as file:
             for piece in pieces:
@@ -116,7 +131,7 @@ def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -
         os.replace(name, path)
     except OSError as error:
         Path(name).unlink(missing_ok=True)
-        raise _cannot_write(path, error) from None
+        raise _cannot_write(target, error) from None
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise

@@ -36,6 +36,7 @@ FLOATS_KEPT = {
     "recurrent",
     "nms",
     "random",
+    "roi_align",
 }
 _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not the network's own
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}

@@ -18,7 +18,7 @@ from linnet.outline import Conversion, Outline
 if TYPE_CHECKING:
     import onnx
 
-    from linnet.session import Step
+    from linnet.session import Device, Step
 
 LOOP_BOUND = 4096  # iterations of a loop whose carried shapes change (docs/converting.md)
 _GUESSES = (0, 32, 64, 128, 256, 320, 512, 1024, 16000)  # sizes of open dimensions; 0: by rank
@@ -160,12 +160,13 @@ def check(
     dtype: str = "f32",
     calibration: Iterable[Mapping[str, Any]] | str | Path | None = None,
     table: str | Path | None = None,
+    devices: Sequence[Device] = (),
 ) -> Report:
     """Looks at an ONNX or TFLite model without writing anything.
 
     input_shapes: {input name: shape}; dimensions that stay open are assumed for the estimates, and the report says how.
     dtype, calibration (batches, or the path of an .npz file), table: as for `linnet.quantize`; memory and placement are
-    then those of the quantized graph.
+    then those of the quantized graph. devices: of extensions (load_device), preferred to the CPU where they take an op.
     Raises FileError when the file cannot be read, UsageError for bad arguments. What stands in the way of a conversion is
     no exception but `Report.problems`.
     """
@@ -179,7 +180,7 @@ def check(
         graph = _quantized(graph, dtype, calibration, table)
     closed, note = (True, "") if not problems else _close(graph)
     weights = _weights(graph)
-    estimate = _Estimate(dict(input_shapes or {}), note)
+    estimate = _Estimate(dict(input_shapes or {}), note, devices)
     if closed:
         estimate.plan(graph, strict=not problems)
         problems += estimate.problems
@@ -354,8 +355,8 @@ def _missing(function: Function) -> list[Tensor]:
 class _Estimate:
     """A plan of the graph at the given sizes, or at assumed ones; what it says, or why there is none."""
 
-    def __init__(self, given: dict[str, Sequence[int]], note: str) -> None:
-        self.given, self.note = given, note
+    def __init__(self, given: dict[str, Sequence[int]], note: str, devices: Sequence[Device]) -> None:
+        self.given, self.note, self.devices = given, note, devices
         self.shapes: dict[str, list[int]] = {}
         self.regions: dict[str, int] = {}
         self.steps: list[Step] = []
@@ -377,7 +378,7 @@ class _Estimate:
                 self.note = self.note or "an input has no rank: give --input"
                 return
             try:
-                session = Session(model, input_shapes=shapes)
+                session = Session(model, input_shapes=shapes, devices=self.devices)
                 self.shapes = {name: list(shape) for name, shape in shapes.items()}
                 self.regions, self.steps = dict(session.memory), session.steps
                 if session.plan_info["segments"] > 1:

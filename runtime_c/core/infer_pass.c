@@ -5,8 +5,9 @@
 #include <string.h>
 
 enum {
-    WANTED_LIMIT = 64,    /* elements of a value that may decide about shapes */
-    FOLD_LIMIT = 16 << 20 /* bytes: a larger result is only folded when it is not much larger than its operands */
+    WANTED_LIMIT = 64,     /* elements of a value that may decide about shapes */
+    FOLD_LIMIT = 16 << 20, /* bytes: a larger result is only folded when it is not much larger than its operands */
+    HEAVY_LIMIT = 1 << 17  /* bytes of operands and results: the reference kernels that fold are slow */
 };
 
 /* First operand whose value (not only shape) may decide about shapes. */
@@ -63,6 +64,18 @@ static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out, uint1
     return status;
 }
 
+/* Whether the work of an op can grow with the product of its tensors' sizes. */
+static bool heavy(const ln_op *op) {
+    switch (op->id) {
+    case LN_OP_MATMUL:
+    case LN_OP_CONV:
+    case LN_OP_CONV_TRANSPOSE:
+    case LN_OP_POOL:
+    case LN_OP_RECURRENT: return true;
+    default: return false;
+    }
+}
+
 static bool foldable(const ln_work *w, const ln_work_node *node) {
     uint64_t in = 0, out = 0, bytes;
     if (ln_is_assign(node)) return false;
@@ -74,6 +87,7 @@ static bool foldable(const ln_work *w, const ln_work_node *node) {
     }
     for (int o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0 && ln_bytes(&ln_value_at(w, node->outputs[o])->tensor, &bytes)) out += bytes;
+    if (heavy(node->op) && in + out > HEAVY_LIMIT) return false;
     return out <= FOLD_LIMIT || out <= 4 * in;
 }
 

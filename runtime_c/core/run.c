@@ -99,7 +99,9 @@ static linnet_status stack(linnet_session *s, const ln_bound *bound, const ln_in
     return LINNET_OK;
 }
 
-static bool holds(const void *condition) { return condition == NULL || *(const char *)condition != 0; }
+static bool holds(const void *condition, const ln_tensor *t) {
+    return condition == NULL || ln_load_i64(condition, t->dtype, 0) != 0;
+}
 
 static const ln_port *result(const ln_program *p, int32_t index) {
     const ln_port *port = p->outputs;
@@ -115,8 +117,9 @@ static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_e
     const ln_program *p = body->program;
     const int32_t carried = (int32_t)((const ln_while_attributes *)call->attributes)->carried;
     const void *const *in = bound->buffers.inputs;
-    const int64_t trips = in[0] != NULL ? ln_load_i64(in[0], call->inputs[0].dtype, 0) : INT64_MAX;
-    bool on = holds(in[1]);
+    const int64_t trips =
+        call->n_inputs > 0 && in[0] != NULL ? ln_load_i64(in[0], call->inputs[0].dtype, 0) : INT64_MAX;
+    bool on = call->n_inputs < 2 || holds(in[1], &call->inputs[1]);
     int64_t done = 0;
     linnet_status status = LINNET_OK;
     for (; done < trips && on; ++done) {
@@ -133,7 +136,7 @@ static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_e
         if ((status = ln_run_steps(s, body, error)) != LINNET_OK) return status;
         for (const ln_port *port = p->outputs; port < p->outputs + p->n_outputs; ++port)
             if (port->index == 0)
-                on = holds(ln_instance_pointer(s, body, &port->operand));
+                on = holds(ln_instance_pointer(s, body, &port->operand), &port->tensor);
             else if (port->index > carried && (status = stack(s, bound, body, port, done, error)) != LINNET_OK)
                 return status;
     }
@@ -156,7 +159,7 @@ static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_e
 
 static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_error *error) {
     if (bound->step->kind == LN_STEP_LOOP) return run_loop(s, bound, error);
-    ln_instance *body = (ln_instance *)bound->state + !holds(bound->buffers.inputs[0]);
+    ln_instance *body = (ln_instance *)bound->state + !holds(bound->buffers.inputs[0], bound->step->call.inputs);
     const linnet_status status = ln_run_steps(s, body, error);
     for (int32_t i = 0; status == LINNET_OK && i < body->program->n_outputs; ++i)
         take(s, body, &body->program->outputs[i], bound->buffers.outputs[body->program->outputs[i].index]);

@@ -35,7 +35,8 @@ enum ln_op_id {
     LN_OP_RECURRENT = 27,
     LN_OP_NMS = 28,
     LN_OP_RANDOM = 29,
-    LN_OP_LIMIT = 30
+    LN_OP_ROI_ALIGN = 30,
+    LN_OP_LIMIT = 31
 };
 
 typedef struct ln_map_attributes {
@@ -390,6 +391,20 @@ typedef struct ln_random_attributes {
     ln_ints shape;
 } ln_random_attributes;
 
+enum ln_roi_align_kind {
+    LN_ROI_ALIGN_KIND_AVG = 0,
+    LN_ROI_ALIGN_KIND_MAX = 1,
+};
+
+typedef struct ln_roi_align_attributes {
+    int64_t kind;
+    int64_t height;
+    int64_t width;
+    int64_t sampling_ratio;
+    double spatial_scale;
+    int64_t half_pixel;
+} ln_roi_align_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -489,5 +504,6 @@ linnet_status ln_infer_call(const ln_infer *infer);
 linnet_status ln_infer_recurrent(const ln_infer *infer);
 linnet_status ln_infer_nms(const ln_infer *infer);
 linnet_status ln_infer_random(const ln_infer *infer);
+linnet_status ln_infer_roi_align(const ln_infer *infer);
 
 #endif

@@ -134,8 +134,8 @@ LINNET_API size_t linnet_dtype_size(int dtype);
 /* Name of the i-th ISA level this build has and this machine can run, from the plainest (i = 0) to the best; NULL past
  * the end. These are the values of `isa_max`. */
 LINNET_API const char *linnet_isa_name(int i);
-/* Threads that a plan uses by default: the cores of the largest cluster this process may run on, or as many as the quota
- * of its control group (a container's --cpus) grants. */
+/* Threads that a plan uses by default: the cores of the largest cluster this process may run on, or as many as the
+ * quota of its control group (a container's --cpus) grants. */
 LINNET_API int linnet_default_threads(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */

@@ -65,7 +65,7 @@ bool tool_seconds(const char *tool, const char *option, const char *text, double
     return false;
 }
 
-/* name=1,3,224,224; cuts the name off in place. */
+/* name=1,3,224,224; cuts the name off in place. A range 1..8 is its end: the upper corner of the shapes meant. */
 static int take_shape(tool_options *options, char *text) {
     linnet_shape *shape = &options->shapes[options->n_shapes];
     char *number = strrchr(text, '=');
@@ -81,8 +81,15 @@ static int take_shape(tool_options *options, char *text) {
         long long dim;
         errno = 0;
         dim = strtoll(number, &end, 10);
+        if (end != number && dim >= 0 && !strncmp(end, "..", 2)) {
+            const long long least = dim;
+            number = end + 2;
+            dim = strtoll(number, &end, 10);
+            if (dim < least) end = number;
+        }
         if (end == number || errno || dim < 0 || (*end && *end != ',') || shape->rank == LINNET_MAX_RANK)
-            return tool_usage(options->tool, "--shape %s: expected at most %d sizes separated by commas", text,
+            return tool_usage(options->tool,
+                              "--shape %s: expected at most %d sizes, or ranges 1..8, separated by commas", text,
                               LINNET_MAX_RANK);
         shape->dims[shape->rank++] = dim;
         number = *end ? end + 1 : end;

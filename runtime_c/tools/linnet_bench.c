@@ -13,7 +13,8 @@ static const char help[] =
     "usage: linnet-bench MODEL.lnt [options]\n"
     "Times the model on random inputs and reports latency, memory and, on request, every step.\n"
     "\n"
-    "  --shape NAME=1,3,224,224   full shape of an input that the model leaves open; repeat\n"
+    "  --shape NAME=1,3,224,224   full shape of an input that the model leaves open; repeat. A range 1..8 is its end:\n"
+    "                             what is reported is the upper corner (linnet plan also looks inside)\n"
     "  --threads N                default: the cores of the largest cluster\n"
     "  --isa-max NAME             scalar, sse2, avx2, ... or neon, dotprod, ...; default: the best of this machine\n"
     "  --seconds S                how long to measure; default 2\n"
@@ -36,6 +37,8 @@ typedef struct bench {
     double median, least, p95, mean;
     int runs;
     linnet_plan_info memory;
+    uint64_t most; /* linnet_plan_bound */
+    linnet_error unbounded;
     linnet_step_info *steps; /* with times when ops are asked for */
 } bench;
 
@@ -151,6 +154,7 @@ static int list_steps(bench *b) {
     double end = tool_now() + 0.5 * b->seconds;
     b->memory.struct_size = sizeof b->memory;
     if (linnet_plan_get_info(b->plan, &b->memory)) return tool_fail(b->common.tool, "the plan cannot be described");
+    linnet_plan_bound(b->plan, &b->most, &b->unbounded);
     b->steps = calloc((size_t)b->memory.steps + 1, sizeof *b->steps);
     if (!b->steps) return tool_fail(b->common.tool, "out of memory");
     if (b->ops || b->json) {
@@ -228,7 +232,10 @@ static void print_json(const bench *b) {
     printf("\"segments\": %d, \"memory\": {", (int)m->segments);
     for (size_t i = 0; i < sizeof regions / sizeof *regions; i++)
         printf("%s\"%s\": %llu", i ? ", " : "", regions[i].name, (unsigned long long)regions[i].bytes);
-    printf("}, \"ops\": [");
+    if (b->unbounded.code)
+        printf("}, \"most\": null, \"ops\": [");
+    else
+        printf("}, \"most\": %llu, \"ops\": [", (unsigned long long)b->most);
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
         printf("%s\n  {", i ? "," : "");
@@ -267,6 +274,10 @@ static void print_text(const bench *b) {
         kib * (double)m->total, kib * (double)m->activations, kib * (double)m->lower_bound, kib * (double)m->naive,
         kib * (double)m->scratch, kib * (double)m->packed_weights, kib * (double)m->constants,
         kib * (double)m->variables, kib * (double)m->io, kib * (double)m->bookkeeping, kib * (double)m->mapped);
+    if (b->unbounded.code)
+        printf("        and later segments, without a bound: %s: %s\n", b->unbounded.op, b->unbounded.what);
+    else if (b->most > m->total)
+        printf("        at most %.1f with later segments\n", kib * (double)b->most);
     if (!b->ops) return;
     printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "KiB", "layout", "kernel", "step");
     for (int i = 0; i < m->steps; i++)

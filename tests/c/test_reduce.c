@@ -232,10 +232,27 @@ static void test_answers(void) {
            (const void *[]){I64(0, 0, 1, 0, 0, 0), F32(0.75f, 0.5f), I64(2)}, LINNET_OK, dims);
     answer("nms, padded", LN_OP_NMS, &(ln_nms_attributes){.padded = 1}, 4, (ln_tensor[]){boxes, scores, most, low}, 3,
            (const void *[]){I64(0, 0, 1, 0, 0, 2, 0, 0, 0), F32(0.75f, 0.25f, 0), I64(2)}, LINNET_OK, NULL);
+    ln_tensor image = with(TENSOR(LINNET_F32, 0, 1, 1, 2, 2), F32(0, 1, 2, 3));
+    ln_tensor roi = with(TENSOR(LINNET_F32, 0, 1, 4), F32(0, 0, 2, 2)), batch = with(TENSOR(LINNET_I64, 0, 1), I64(0));
+    ln_roi_align_attributes align = {.height = 1, .width = 1, .sampling_ratio = 1, .spatial_scale = 1, .half_pixel = 1};
+    answer("roi_align", LN_OP_ROI_ALIGN, &align, 3, (ln_tensor[]){image, roi, batch}, 1, (const void *[]){F32(1.5f)},
+           LINNET_OK, NULL);
+    align.half_pixel = 0;
+    answer("roi_align, the last pixel", LN_OP_ROI_ALIGN, &align, 3, (ln_tensor[]){image, roi, batch}, 1,
+           (const void *[]){F32(3)}, LINNET_OK, NULL);
+    batch.data = I64(1);
+    answer("roi_align of no such image", LN_OP_ROI_ALIGN, &align, 3, (ln_tensor[]){image, roi, batch}, 1,
+           (const void *[]){NULL}, LINNET_INDEX_OUT_OF_RANGE, NULL);
     /* The first block of the paper's known answers (Random123, kat_vectors): counter 0, key 0. */
     answer("random bits", LN_OP_RANDOM, &(ln_random_attributes){.shape = {I64(5), 1}}, 0, NULL, 1,
            (const void *[]){(const uint32_t[]){0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8, 0xf8e4cca4}}, LINNET_OK,
            NULL);
+    /* The same bits on every machine: these are an AMD EPYC's. */
+    ln_random_attributes noise = {.kind = LN_RANDOM_KIND_NORMAL, .seed = 1, .stream = 2, .shape = {I64(6), 1}};
+    answer("random normal", LN_OP_RANDOM, &noise, 0, NULL, 1,
+           (const void *[]){
+               F32(0x1.945512p-2f, 0x1.e69df2p-3f, -0x1.17c082p+1f, 0x1.7d2764p+1f, -0x1.240ab4p-2f, 0x1.f030aep-10f)},
+           LINNET_OK, NULL);
     ln_reduce_attributes arg = {.kind = LN_REDUCE_KIND_ARGMAX, .axes = {I64(0), 1}};
     answer("argmax", LN_OP_REDUCE, &arg, 1, &v, 1, (const void *[]){I64(4)}, LINNET_OK, NULL);
     ln_tensor tie = with(TENSOR(LINNET_F32, 0, 4), F32(1, 2, 2, 0));

@@ -1,9 +1,7 @@
 """Rules of ops that detectors use: suppression of overlapping boxes, and pooling over regions of an image.
-Regions are sampled by one gather per corner; how many samples a bin takes may depend on the boxes."""
+MaxRoiPool gathers the pixels of all bins; how many a bin has depends on the boxes."""
 
 from __future__ import annotations
-
-import itertools
 
 import numpy as np
 
@@ -14,7 +12,6 @@ from linnet.converters.onnx.rules.movement import as_i64
 from linnet.graph import Tensor
 
 LOWEST = float("-inf")
-PLACES = ["i64", "i64", "f32", "f32", "bool"]  # two pixels, their weights, whether the sample exists
 
 
 @rule("NonMaxSuppression")
@@ -28,18 +25,13 @@ def non_max_suppression(op: Operation) -> Tensor:
 
 
 class Axis:
-    """Where the bins of every region are sampled along one axis: `steps` samples per bin, of which a region may use fewer."""
+    """Where the bins of every region are sampled along one axis: `each` steps per bin, of which a region may use fewer."""
 
-    def __init__(self, op: Operation, bins: int, steps: int | Tensor) -> None:
-        self.op, self.bins, self.steps = op, bins, steps
+    def __init__(self, op: Operation, bins: int, each: Tensor) -> None:
+        self.op, self.bins, self.each = op, bins, each
         zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-        if isinstance(steps, int):
-            self.numbers = op.constant(np.arange(bins * steps, dtype=np.int64)[None])
-            self.each = op.constant(np.array(steps, np.int64))
-        else:
-            self.each = steps
-            end = op.map([steps], lambda p, n: n * bins)
-            self.numbers = op.unsqueeze(op.emit("range", [zero, end, one]), [0])
+        end = op.map([each], lambda p, n: n * bins)
+        self.numbers = op.unsqueeze(op.emit("range", [zero, end, one]), [0])
 
     def split(self, number: Expr, each: Expr) -> tuple[Expr, Expr]:
         """(bin, step in the bin)."""
@@ -94,66 +86,22 @@ def pixels(op: Operation, x: Tensor) -> Tensor:
 
 @rule("RoiAlign", since=10)
 def roi_align(op: Operation) -> Tensor:
-    """Bilinear samples at regular places of each bin, averaged, or the maximum of their weighted corners (He et al., Mask
-    R-CNN, 2017; ONNX's max takes the four products of a sample apart)."""
-    x, rois, batch = op.input(0), op.input(1), op.input(2)
-    mode = str(op.attribute("mode"))
+    """Bins of bilinear samples; before opset 16 without the half pixel that centres them."""
+    x, mode = op.input(0), str(op.attribute("mode"))
     if mode not in ("avg", "max"):
         raise op.unsupported(f"mode {mode!r}", "use avg or max")
-    ratio, scale = int(op.attribute("sampling_ratio")), float(op.attribute("spatial_scale"))
     half = op.opset >= 16 and op.attribute("coordinate_transformation_mode") == "half_pixel"
-    dtype = x.dtype
-    x, rois = op.cast(x, "f32"), op.cast(rois, "f32")
-    axes = []
-    for axis, bins in enumerate((int(op.attribute("output_height")), int(op.attribute("output_width")))):
-        low, high = column(op, rois, 1 - axis), column(op, rois, 3 - axis)
-
-        def start_of(low: Expr) -> Expr:
-            return low * scale - (0.5 if half else 0.0)
-
-        def bin_of(low: Expr, high: Expr) -> Expr:
-            extent = start_of(high) - start_of(low)
-            return (extent if half else extent.max(1.0)) / bins  # noqa: B023
-
-        counts = op.map(
-            [low, high],
-            lambda p, a, b: p.constant(ratio, "i64") if ratio > 0 else bin_of(a, b).ceil().max(0).cast("i64"),
-            "i64",
-        )
-        along = Axis(op, bins, ratio if ratio > 0 else most_steps(op, counts))
-
-        def place(p: Values, low: Expr, high: Expr, n: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, ...]:
-            """(first pixel, second pixel, weight of either, whether the region has this sample)."""
-            one, step = along.split(number, each)  # noqa: B023
-            width = bin_of(low, high)
-            at = start_of(low) + one.cast("f32") * width + (step.cast("f32") + 0.5) * width / n.cast("f32")
-            exists = step.binary("lt", n)
-            inside = at.binary("ge", -1.0).binary("and", at.binary("le", size)).binary("and", exists)
-            at = at.max(0.0)
-            first = at.floor().binary("min", size - 1)
-            second = (first + 1).binary("min", size - 1)
-            part = first.binary("ge", size - 1).select(0.0, at - first)
-            factor = (1 / n.max(1).cast("f32")) if mode == "avg" else p.constant(1, "f32")
-            weights = (inside.select(w * factor, 0.0) for w in (1 - part, part))
-            return inside.select(first, 0.0).cast("i64"), inside.select(second, 0.0).cast("i64"), *weights, exists
-
-        operands = [low, high, counts, along.numbers, along.each, size_of(op, x, 2 + axis)]
-        axes.append((along, pointwise(op, operands, place, PLACES)))
-    (rows, y), (columns, x_places) = axes
-    image, area = pixels(op, x), op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda p, h, w: h * w)
-    total: Tensor | None = None
-    for a, b in itertools.product((0, 1), repeat=2):
-        values = sampled(op, image, size_of(op, x, 3), area, batch, y[a], x_places[b])
-        operands = [values, op.unsqueeze(y[2 + a], [2, 3]), op.unsqueeze(x_places[2 + b], [1, 3])]
-        operands += [total] if total is not None else []
-        if mode == "avg":
-            total = op.map(operands, lambda p, v, h, w, *sum_: v * h * w + sum_[0] if sum_ else v * h * w)
-        else:
-            total = op.map(operands, lambda p, v, h, w, *most: (v * h * w).max(most[0]) if most else v * h * w)
-    assert total is not None
-    if mode == "avg":
-        return op.cast(pooled(op, total, rows, columns, "sum"), dtype)
-    return op.cast(op.map([masked_pool(op, total, y[4], x_places[4], rows, columns)], no_sample), dtype)
+    y = op.emit(
+        "roi_align",
+        [op.cast(x, "f32"), op.cast(op.input(1), "f32"), as_i64(op, op.input(2))],
+        kind=mode,
+        height=int(op.attribute("output_height")),
+        width=int(op.attribute("output_width")),
+        sampling_ratio=int(op.attribute("sampling_ratio")),
+        spatial_scale=float(op.attribute("spatial_scale")),
+        half_pixel=half,
+    )
+    return op.cast(y, x.dtype)
 
 
 def masked_pool(op: Operation, values: Tensor, y: Tensor, x: Tensor, rows: Axis, columns: Axis) -> Tensor:
@@ -202,17 +150,17 @@ def max_roi_pool(op: Operation) -> Tensor:
 
         along = Axis(op, bins, most_steps(op, op.map([low, high, ones, size], count, "i64")))
 
-        def place(p: Values, low: Expr, high: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, ...]:
+        def place(p: Values, low: Expr, high: Expr, number: Expr, each: Expr, size: Expr) -> tuple[Expr, Expr]:
             one, step = along.split(number, each)  # noqa: B023
             begin, end = borders(low, high, one.cast("f32"), size)
             at = begin + step.cast("f32")
             exists = at.binary("lt", end)
             pixel = exists.select(at, 0.0).cast("i64")
-            return pixel, pixel, at, at, exists
+            return pixel, exists
 
-        axes.append((along, pointwise(op, [low, high, along.numbers, along.each, size], place, PLACES)))
+        axes.append((along, pointwise(op, [low, high, along.numbers, along.each, size], place, ["i64", "bool"])))
     (rows, y), (columns, x_places) = axes
     batch = op.map([column(op, rois, 0)], lambda p, b: b.cast("i64"), "i64")
     area = op.map([size_of(op, x, 2), size_of(op, x, 3)], lambda p, h, w: h * w)
     values = sampled(op, pixels(op, x), size_of(op, x, 3), area, batch, y[0], x_places[0])
-    return op.cast(op.map([masked_pool(op, values, y[4], x_places[4], rows, columns)], no_sample), dtype)
+    return op.cast(op.map([masked_pool(op, values, y[1], x_places[1], rows, columns)], no_sample), dtype)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from linnet.converters.tflite.fixed_point import round_away
 from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization
 from linnet.converters.tflite.registry import rule
+from linnet.converters.tflite.schema import TensorSpec
 from linnet.graph import Tensor
 from linnet.mapping import Expr
 
@@ -44,13 +46,22 @@ def transpose(op: Operation) -> Tensor:
 
 @rule("CONCATENATION")
 def concatenation(op: Operation) -> Tensor:
-    """Parts of another quantization than the output's are requantized (ConcatenationWithScaling)."""
+    """Parts of another quantization than the output's are requantized, those of u8 in floats (ConcatenationWithScaling)."""
     spec = op.output()
     parts = [op.input(i) for i in range(len(op.inputs))]
+
+    def rescaled(p: Tensor, spec: TensorSpec) -> Tensor:
+        assert p.quantization is not None and spec.quantization is not None
+        (sx, zx), (sy, zy) = per_tensor(p.quantization, "an operand"), per_tensor(spec.quantization, "the output")
+        scale = sx * (np.float32(1) / sy)
+        values = np.arange(256).astype(np.float32) * scale + np.float32(-zx) * scale
+        table = np.clip(round_away(values) + zy, 0, 255).astype(np.uint8)
+        return op.quantized(op.lookup(p, table, 0), spec)
+
     if spec.quantization is not None:
         target = spec.quantization
         parts = [
-            op.requantize(p, spec)
+            (rescaled if spec.dtype == "u8" else op.requantize)(p, spec)
             if p.quantization is not None and not same_quantization(p.quantization, target)
             else p
             for p in parts

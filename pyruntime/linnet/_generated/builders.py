@@ -501,3 +501,22 @@ def random(
     """Random numbers by Philox4x32-10 (Salmon et al. 2011), a function of nothing but seed, stream, counter and the element's number: the same bits on every machine, ISA and thread count. bits: u32; uniform: f32 in [0, 1); normal: f32 with mean 0 and deviation 1. counter: an i64, usually a variable that each run assigns one more to (absent: 0). The shape is an attribute, or the second input (1-D i64). docs/numerics.md has the definition."""
     result = emit("random", [counter, shape_operand], {"kind": kind, "seed": seed, "stream": stream, "shape": shape}, 1, name, function)
     return result[0]
+
+
+def roi_align(
+    x: Tensor,
+    rois: Tensor,
+    batch: Tensor,
+    *,
+    kind: str = 'avg',
+    height: int = 1,
+    width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+    half_pixel: bool = True,
+    name: str = '',
+    function: Function | None = None,
+) -> Tensor:
+    """Bins of regions of an image, each the average (or the maximum of the weighted corners) of bilinear samples at regular places, as ONNX RoiAlign: x [n, c, h, w], rois [r, 4] (x, y, x, y), batch i64 [r], range-checked while running; y [r, c, height, width]. sampling_ratio 0: as many samples as a bin has pixels, rounded up, at most 4096 along an axis."""
+    result = emit("roi_align", [x, rois, batch], {"kind": kind, "height": height, "width": width, "sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale, "half_pixel": half_pixel}, 1, name, function)
+    return result[0]

@@ -445,6 +445,23 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'shape': (3, 'ints', (), None),
         },
     },
+    'roi_align': {
+        'id': 30,
+        'inputs': [{'name': 'x'}, {'name': 'rois'}, {'name': 'batch'}],
+        'outputs': [{'name': 'y'}],
+        'dtypes': ['f32'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'layout': 'dense',
+        'gradient': 'none: detectors are trained with their boxes fixed',
+        'attributes': {
+            'kind': (0, 'enum', 'avg', {'avg': 0, 'max': 1}),
+            'height': (1, 'int', 1, None),
+            'width': (2, 'int', 1, None),
+            'sampling_ratio': (3, 'int', 0, None),
+            'spatial_scale': (4, 'float', 1.0, None),
+            'half_pixel': (5, 'bool', True, None),
+        },
+    },
 }
 
 # opcode: (id, arity, types)
