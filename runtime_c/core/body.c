@@ -238,6 +238,7 @@ linnet_status ln_body_lower(ln_work *w, ln_program *program, const ln_work_node 
         program->parallel |= p->parallel;
         program->reads_variables |= p->reads_variables;
         program->constants += p->constants;
+        program->packed_only += p->packed_only;
         program->packed_bytes += p->packed_bytes;
         program->scratch_shared = (uint64_t)ln_max((int64_t)program->scratch_shared,
                                                    (int64_t)ln_round_up(ln_body_size(p, w->threads), LN_ALIGNMENT));
