@@ -8,6 +8,9 @@ import onnx.parser
 import pytest
 
 import linnet
+from linnet import ops
+from linnet.graph import Graph
+from linnet.mapping import pointwise
 from tests.capi import Allocator, Chain, Failure, lib
 from tests.graphs import GRAPHS, bytes_of, feeds
 from tests.test_control_flow import HEAD, RECURRENCE
@@ -63,6 +66,43 @@ def test_the_plans_total_is_every_byte_taken(name: str) -> None:
         assert info.total == sum(parts)
         assert info.total == allocator.bytes, {k: getattr(info, k) for k in dir(info)}
         assert info.lower_bound <= info.activations <= info.naive or info.activations <= info.naive + 64 * info.steps
+
+
+def _narrow_weights() -> tuple[bytes, np.ndarray, np.ndarray]:
+    """y = (x @ (codes * scale)) @ the same weights transposed, x f32 [?, 96]; and the f32 weights, and an x."""
+    rng = np.random.default_rng(8)
+    codes = rng.integers(-127, 128, (96, 160)).astype(np.int8)
+    scale = rng.uniform(0.01, 0.02, 160).astype(np.float32)
+    graph = Graph()
+    main = graph.function()
+    x = main.placeholder("x", "f32", (None, 96))
+    operands = [main.constant(codes, "codes"), main.constant(scale, "scale")]
+    weights = pointwise(operands, lambda c, s: c.cast("f32") * s, "f32", function=main, name="weights")
+    main.outputs = [ops.matmul(ops.matmul(x, weights), weights, transpose_b=True)]
+    graph.signature("infer", main, outputs=["y"])
+    return graph.to_bytes(), codes * scale, rng.standard_normal((5, 96)).astype(np.float32)
+
+
+def test_weights_computed_while_planning_exist_once() -> None:
+    """Once as kernels want them, not also as they were computed; and plans for other shapes share them."""
+    data, weights, x = _narrow_weights()
+    allocator = Allocator()
+    with Chain(data, allocator) as chain:
+        chain.make_plan(shapes={"x": (5, 96)})
+        planned = allocator.bytes
+        chain.make_session().set({"x": x}).run()
+        info = chain.info()
+        assert info.total == allocator.bytes and info.constants < weights.nbytes <= info.packed_weights
+        np.testing.assert_allclose(chain.output(), x @ weights @ weights.T, rtol=1e-4, atol=1e-3)
+        assert planned > weights.nbytes
+    graph_session = linnet.Session(data, threads=1)
+    kept = []
+    for rows in (1, 2, 3, 4, 5):
+        result = graph_session.run({"x": x[:rows]})["y"]
+        np.testing.assert_allclose(result, x[:rows] @ weights @ weights.T, rtol=1e-4, atol=1e-3)
+        kept.append(graph_session.memory_kept)
+    assert kept[-1] - kept[0] < 4 * weights.nbytes  # four plans, with eight products
+    assert not allocator.live and not allocator.faults
 
 
 def _recurrence() -> tuple[bytes, dict[str, np.ndarray]]:

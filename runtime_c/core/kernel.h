@@ -52,13 +52,14 @@ typedef struct ln_call {
     void *state;         /* plan-time data of the kernel, from ln_call_state */
     size_t packed_bytes; /* constants rearranged; filled by pack, shared by all plans of the model that pack the same */
     uintptr_t packing;   /* what pack's result depends on besides types, attributes, constants and packed_bytes */
-    size_t scratch_bytes;  /* shared by all threads during the step */
-    size_t scratch_thread; /* per thread */
-    int phases;            /* 1 (default) or 2: all threads end phase 0 before any begins phase 1 */
-    int64_t work[2];       /* independent work items of each phase; default 1 (a step on one thread) */
-    int64_t grain;         /* fewest items worth giving one thread; default 1 */
-    uint64_t flops;        /* for reports */
-    void *plan;            /* opaque: used by ln_call_state */
+    uint32_t packed_inputs; /* bit i: `pack` alone reads input i, `run` never does, so that a folded one can be freed */
+    size_t scratch_bytes;   /* shared by all threads during the step */
+    size_t scratch_thread;  /* per thread */
+    int phases;             /* 1 (default) or 2: all threads end phase 0 before any begins phase 1 */
+    int64_t work[2];        /* independent work items of each phase; default 1 (a step on one thread) */
+    int64_t grain;          /* fewest items worth giving one thread; default 1 */
+    uint64_t flops;         /* for reports */
+    void *plan;             /* opaque: used by ln_call_state */
 } ln_call;
 
 /* Memory that lives as long as the plan, zeroed; NULL when out of memory (return LINNET_OUT_OF_MEMORY). */

@@ -111,6 +111,7 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         if (step->threads[phase] > 1) program->parallel = true;
     }
     if (call->packed_bytes > 0) {
+        ln_packs_describe(w->model, step);
         const ln_step *like = packs_same(program, step);
         step->packed = like != NULL ? like->packed : program->n_packed++;
         const ln_program *root = program;

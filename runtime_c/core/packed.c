@@ -14,23 +14,49 @@ static void *content(ln_packed *p) { return (char *)p + LN_ALIGNMENT; }
 
 uint64_t ln_packed_size(const ln_call *call) { return LN_ALIGNMENT + ln_round_up(call->packed_bytes, LN_ALIGNMENT); }
 
-static bool same_tensor(const ln_tensor *a, const ln_tensor *b) {
-    if (a->dtype != b->dtype || a->data != b->data || a->quant != b->quant) return false;
+static bool same_tensor(const ln_tensor *a, const ln_tensor *b, bool folded) {
+    if (a->dtype != b->dtype || (a->data != b->data && !folded) || a->quant != b->quant) return false;
     if (a->data == NULL) return true; /* what runs through the kernel: its shape changes nothing in the constants */
     const size_t bytes = a->rank > 0 ? (size_t)a->rank * sizeof *a->dims : 0;
     return a->rank == b->rank && memcmp(a->dims, b->dims, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
 }
 
-/* Data is compared by its address: that of a constant which a plan has folded lives as long as a program that packs it.
- */
+/* Two lanes of multiply and rotate over words, as in MurmurHash3 (Appleby, public domain), in 128 bits: enough that two
+ * weights of one model never meet. */
+static void digest(const void *data, size_t bytes, uint64_t sum[2]) {
+    const unsigned char *p = data;
+    for (size_t at = 0; at < bytes; at += 8) {
+        uint64_t word = 0;
+        memcpy(&word, p + at, bytes - at < 8 ? bytes - at : 8);
+        sum[0] = (sum[0] ^ word) * UINT64_C(0x87c37b91114253d5);
+        sum[0] ^= sum[0] >> 29;
+        sum[1] = ((sum[1] << 31 | sum[1] >> 33) + word) * UINT64_C(0x4cf5ad432745937f);
+    }
+    sum[0] += bytes, sum[1] ^= bytes;
+}
+
+void ln_packs_describe(const linnet_model *model, ln_step *step) {
+    const char *file = model->file;
+    for (int i = 0; i < step->call.n_inputs; ++i) {
+        const ln_tensor *t = &step->call.inputs[i];
+        const char *data = t->data;
+        uint64_t bytes;
+        if (data == NULL || (data >= file && data < file + model->file_size) || !ln_bytes(t, &bytes)) continue;
+        step->folded |= 1u << i;
+        digest(data, (size_t)bytes, step->content);
+    }
+}
+
+/* Data of the file is compared by its address, that which plans have folded by what is in it. */
 bool ln_packs_same(const ln_step *a, const ln_step *b) {
     const ln_call *c = &a->call, *d = &b->call;
     if (a->kernel != b->kernel || a->kind != b->kind || c->attributes != d->attributes ||
         c->packed_bytes != d->packed_bytes || c->n_inputs != d->n_inputs || c->packing != d->packing ||
-        !same_tensor(c->inner, d->inner))
+        a->folded != b->folded || memcmp(a->content, b->content, sizeof a->content) != 0 ||
+        !same_tensor(c->inner, d->inner, false))
         return false;
     for (int i = 0; i < c->n_inputs; ++i)
-        if (!same_tensor(&c->inputs[i], &d->inputs[i])) return false;
+        if (!same_tensor(&c->inputs[i], &d->inputs[i], a->folded >> i & 1)) return false;
     return true;
 }
 
@@ -99,6 +125,12 @@ linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
     if (status != LINNET_OK) {
         release(program);
     } else if (!done) {
+        for (int32_t i = 0; i < program->n_blobs; ++i) {
+            ln_blob *blob = &program->blobs[i];
+            if (!blob->packed_only) continue;
+            ln_memory_free(program->memory, blob->data, blob->size);
+            blob->data = NULL;
+        }
         program->next = model->packed_programs;
         model->packed_programs = program;
     }

@@ -135,17 +135,18 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
     return LINNET_OK;
 }
 
-static void count_bytes(linnet_plan *plan, size_t folded) {
+static void count_bytes(linnet_plan *plan) {
     linnet_plan_info *info = &plan->info;
     const ln_program *p = &plan->program;
     info->struct_size = sizeof *info;
     info->activations = p->arena;
     info->scratch = ln_program_scratch(p, plan->threads);
     info->packed_weights = p->packed_bytes;
-    info->constants = folded;
+    info->constants = p->constants;
     info->io = p->io;
     info->variables = ln_store_bytes_for(plan->model);
-    info->bookkeeping = plan->model->memory.bytes + (plan->memory.bytes - folded) + ln_session_bookkeeping(plan);
+    info->bookkeeping =
+        plan->model->memory.bytes + plan->memory.bytes - (p->constants + p->packed_only) + ln_session_bookkeeping(plan);
     info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables +
                   info->io + info->bookkeeping;
     info->mapped = linnet_model_mapped_bytes(plan->model);
@@ -204,7 +205,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     if (status == LINNET_OK) status = build(plan, config, error);
     if (status == LINNET_OK) {
         plan->reads_variables = plan->program.reads_variables || (plan->program.rest != NULL && model->n_variables > 0);
-        count_bytes(plan, plan->program.constants);
+        count_bytes(plan);
         status = ln_check_bound(plan->max_bytes, plan->info.total, error);
     }
     if (status != LINNET_OK) {

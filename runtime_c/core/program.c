@@ -145,11 +145,16 @@ static bool inside(const ln_blob *blob, const void *pointer) {
            (const char *)pointer < (const char *)blob->data + (blob->size ? blob->size : 1);
 }
 
-static bool blob_needed(const ln_work *w, const ln_program *program, const ln_blob *blob) {
+/* Whether anybody reads it, other than a kernel that rearranges it (*packed). */
+static bool blob_needed(const ln_work *w, const ln_program *program, const ln_blob *blob, bool *packed) {
+    *packed = false;
     for (int32_t i = 0; i < program->n_steps; ++i) {
         const ln_step *step = &program->steps[i];
-        for (int k = 0; k < step->call.n_inputs + step->call.n_extra; ++k)
-            if (inside(blob, step->inputs[k].pointer) || inside(blob, step->call.inputs[k].data)) return true;
+        for (int k = 0; k < step->call.n_inputs + step->call.n_extra; ++k) {
+            if (!inside(blob, step->inputs[k].pointer) && !inside(blob, step->call.inputs[k].data)) continue;
+            if (k >= step->call.n_inputs || step->packed < 0 || !(step->call.packed_inputs >> k & 1)) return true;
+            *packed = true;
+        }
     }
     for (int32_t i = 0; i < program->n_outputs; ++i)
         if (inside(blob, program->outputs[i].operand.pointer)) return true;
@@ -171,7 +176,9 @@ static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
     int32_t kept = 0;
     for (int32_t i = 0; i < w->blobs.count; ++i) {
         ln_blob *blob = (ln_blob *)w->blobs.items + i;
-        blob->kept = blob_needed(w, program, blob);
+        const bool read = blob_needed(w, program, blob, &blob->packed_only);
+        blob->packed_only &= !read;
+        blob->kept = read || blob->packed_only;
         if (blob->kept) ++kept;
     }
     program->blobs = ln_pool_array(&program->pool, kept, sizeof *program->blobs);
@@ -183,7 +190,8 @@ static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
         const ln_blob *blob = (ln_blob *)w->blobs.items + i;
         if (!blob->kept) continue;
         program->blobs[program->n_blobs++] = *blob;
-        program->constants += ln_round_up(blob->size ? blob->size : 1, LN_ALIGNMENT);
+        *(blob->packed_only ? &program->packed_only : &program->constants) +=
+            ln_round_up(blob->size ? blob->size : 1, LN_ALIGNMENT);
     }
     return LINNET_OK;
 }

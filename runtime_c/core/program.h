@@ -33,10 +33,12 @@ typedef struct ln_step {
     ln_call call;             /* device and transfer steps too: op (NULL for transfers), attributes, tensors */
     const ln_operand *inputs; /* call.n_inputs + call.n_extra */
     const ln_operand *outputs;
-    int32_t packed;     /* of constants that the kernel rearranges: index in the program's list, else -1 */
-    int32_t threads[2]; /* per phase */
-    int32_t dims_slot;  /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
-    int32_t index;      /* of the node in its function */
+    int32_t packed;  /* of constants that the kernel rearranges: index in the program's list, else -1 */
+    uint32_t folded; /* bit i: input i, which the kernel rearranges, was computed while planning, and has no lasting */
+    uint64_t content[2]; /* address; a digest of all those inputs */
+    int32_t threads[2];  /* per phase */
+    int32_t dims_slot;   /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
+    int32_t index;       /* of the node in its function */
     const char *name;
     const char *fused;
     uint64_t bytes;               /* read and written; of a transfer: moved */
@@ -80,6 +82,7 @@ typedef struct ln_program {
     ln_device_memory *devices; /* n_devices + 1 */
     int32_t n_devices;
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
+    uint64_t packed_only; /* bytes of folded values that are freed once they are packed */
     uint64_t lower_bound, naive;
     ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
     uint64_t packed_own;     /* bytes of them that this program was the first to need */
@@ -96,11 +99,13 @@ void ln_program_free(ln_program *program);
 
 /* packed.c. Bytes that the call's rearranged constants take. */
 uint64_t ln_packed_size(const ln_call *call);
+/* Sets `folded` and `content` of a step that has its tensors. */
+void ln_packs_describe(const linnet_model *model, ln_step *step);
 /* Whether both steps rearrange the same constants in the same way. */
 bool ln_packs_same(const ln_step *a, const ln_step *b);
 /* Whether an earlier step of this plan, in any of its programs, packs the same. */
 bool ln_packed_before(const ln_program *root, const ln_step *step);
-/* Fills `packed`. OUT_OF_MEMORY. */
+/* Fills `packed`, and frees what was folded for that alone. OUT_OF_MEMORY. */
 linnet_status ln_program_pack(ln_program *program, linnet_error *error);
 const void *ln_program_packed(const ln_program *program, const ln_step *step); /* NULL: the step needs none */
 void ln_program_unpack(ln_program *program);

@@ -72,6 +72,7 @@ typedef struct ln_blob {
     void *data;
     size_t size;
     bool kept;
+    bool packed_only; /* nobody reads it but `pack` */
 } ln_blob;
 
 typedef struct ln_list {

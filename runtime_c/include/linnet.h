@@ -233,7 +233,7 @@ typedef struct linnet_plan_info {
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
     uint64_t scratch;        /* working memory of kernels */
     uint64_t packed_weights; /* constants rearranged for the kernels, of the model's allocator */
-    uint64_t constants;      /* values folded at plan time */
+    uint64_t constants;      /* values folded at plan time, but for those that the first session packs and frees */
     uint64_t variables;      /* the store's, at this model */
     uint64_t io;             /* input and output buffers of the session */
     uint64_t bookkeeping;    /* structures of model, plan and session themselves */

@@ -79,7 +79,7 @@ linnet_status ln_transpose_configure(ln_call *call) {
     p->weights_bytes = (size_t)(g->group * ln_window_taps(g) * p->in_group * p->padded) * 4;
     p->bias_bytes = (size_t)(g->group * p->padded) * 4;
     if (p->constant)
-        call->packed_bytes = p->weights_bytes + p->bias_bytes;
+        call->packed_bytes = p->weights_bytes + p->bias_bytes, call->packed_inputs = 1u << 1 | 1u << 2;
     else
         call->scratch_bytes = ln_round_up(p->weights_bytes + p->bias_bytes, LN_ALIGNMENT);
     if (p->widen) {

@@ -97,6 +97,7 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     size_t packed = (size_t)((ln_window_taps(g) * 4 + 2 * 8) * d->padded);
     if (d->constant) {
         call->packed_bytes = packed;
+        call->packed_inputs = 1u << 1 | 1u << 2;
     } else {
         call->scratch_bytes = packed;
         call->phases = 2;

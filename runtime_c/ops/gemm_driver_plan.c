@@ -189,6 +189,7 @@ static void plan_chunks(ln_gemm *g) {
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode) {
     const ln_gemm_set *set = g->set;
     g->integer = set->c_dtype != LINNET_F32;
+    g->chained = !g->plain && g->kc == 1;
     g->b_dtype = w->dtype;
     g->b_constant = w->data != NULL;
     g->init_constant = g->b_constant && (g->bias_operand < 0 || call->inputs[g->bias_operand].data != NULL);
@@ -239,6 +240,8 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     size_t init = ln_round_up((size_t)(g->n_matrices * g->init_width) * c_size, LN_ALIGNMENT);
     g->init_offset = g->b_constant == g->init_constant ? matrices : 0;
     call->packed_bytes = (g->b_constant ? matrices : 0) + (g->init_constant ? init : 0);
+    if (g->b_constant) call->packed_inputs = 1u << g->b_operand;
+    if (g->init_constant && g->bias_operand >= 0) call->packed_inputs |= 1u << g->bias_operand;
     call->scratch_bytes = (g->b_constant ? 0 : matrices) + (g->init_constant ? 0 : init);
     int64_t pointers = g->chunks > 1 && !g->plain && !g->gather ? g->chunk : g->segments;
     size_t at = ln_round_up((size_t)(g->m_block * pointers) * sizeof(void *), LN_ALIGNMENT);
