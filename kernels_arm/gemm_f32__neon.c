@@ -50,7 +50,8 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
     float32x4_t sum[MAX_ROWS][2];
     float blocks[MAX_ROWS * 2 * LANES];
     bool blocked = false;
-    int64_t room = K_BLOCK;
+    const int64_t k_block = t->chained ? INT64_MAX : K_BLOCK;
+    int64_t room = k_block;
     LN_UNROLL
     for (int i = 0; i < rows; i++) LN_UNROLL
     for (int j = 0; j < vectors; j++) sum[i][j] = vld1q_f32(init + i * init_step + j * LANES);
@@ -77,7 +78,7 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
                 STEP(0);
             }
             if (room > 0) continue;
-            room = K_BLOCK;
+            room = k_block;
             LN_UNROLL
             for (int i = 0; i < rows; i++) LN_UNROLL
             for (int j = 0; j < vectors; j++) {

@@ -192,6 +192,22 @@ def test_iterations_of_which_each_has_another_shape_are_limited() -> None:
     assert session.run({"trips": i64(3), "x": f32(1)})["y"].tolist() == [1, 1, 1, 1]
 
 
+def test_a_loop_over_constants_is_a_constant() -> None:
+    """So that a shape that a loop computes is known when planning."""
+    text = """g (float[N] x) => (float[A, B] y)
+    {
+      trips = Constant <value = int64 {300}> ()
+      go = Constant <value = bool {1}> ()
+      start = Constant <value = int64[2] {1, -299}> ()
+      one = Constant <value = int64 {1}> ()
+      shape = Loop (trips, go, start) <body = b (int64 i, bool c, int64[2] v) => (bool on, int64[2] u)
+        {on = Identity (c)  d = Constant <value = int64[2] {0, 1}> ()  u = Add (v, d)}>
+      y = Expand (x, shape)
+    }"""
+    session = check(text, {"x": f32(3)}, {"x": f32(1, 2)})
+    assert session.plan_info["segments"] == 1
+
+
 # A recurrence with a matrix product, a nested loop, and a branch in each iteration; %s: 64 weights.
 RECURRENCE = """g (float[T, 4, 8] x, float[4, 8] h) => (float[4, 8] last, float[T, 4, 8] all, float[T] norms)
 {

@@ -8,7 +8,8 @@
 enum {
     MOST_NESTED = 32,
     MOST_STACKED = 4 << 20, /* bytes kept for the results of a loop that may end earlier; larger ones grow */
-    SHORT_LOOP = 8 /* iterations up to which nodes are cheaper than copies of carried values: slices become views */
+    SHORT_LOOP = 8,    /* iterations that become nodes: no faster, but what depends on the counter alone is folded */
+    FOLDED_LOOP = 1024 /* and as many when all operands are constants, so that the loop itself is one */
 };
 
 static bool same_shape(const ln_tensor *a, const ln_tensor *b) {
@@ -101,6 +102,12 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     return status == LINNET_OUT_OF_MEMORY ? ln_work_no_memory(w) : LINNET_OK;
 }
 
+static bool all_constant(const ln_work *w, const ln_work_node *node) {
+    for (int32_t i = 0; i < node->n_inputs; ++i)
+        if (node->inputs[i] >= 0 && ln_value_at(w, node->inputs[i])->tensor.data == NULL) return false;
+    return true;
+}
+
 static bool all_known(const ln_work *w, const ln_work_node *node) {
     for (int32_t i = 0; i < node->n_inputs; ++i)
         if (node->inputs[i] >= 0 && !ln_value_at(w, node->inputs[i])->known) return false;
@@ -143,6 +150,8 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     if (node->n_inputs > f->n_inputs || ln_function_assigns(w->model, a->body_function)) return ln_unroll(w, node);
     if (!all_known(w, node)) return ln_work_append(w, node);
     const ln_work_value *bound = operand(w, node, 0), *begins = operand(w, node, 1);
+    if (one_element(bound) && number(bound, INT64_MAX) <= FOLDED_LOOP && all_constant(w, node))
+        return ln_unroll(w, node);
     ln_work *b;
     const linnet_status status = open_body(w, node, a->body_function, 0, carried, &b);
     if (status != LINNET_OK) return status;

@@ -34,6 +34,7 @@ typedef struct ln_gemm_tile {
     const void *init;       /* `width` accumulators that every row begins with; NULL (floats): those in c */
     const int32_t *row_sum; /* 32-bit sums: added to every element of the row; NULL: none */
     bool wide;              /* 64-bit sums: init and c are int64_t */
+    bool chained;           /* floats: one sum from the first product to the last, not in blocks */
     float low, high;        /* floats: clamp on store (NaN passes) */
 } ln_gemm_tile;
 

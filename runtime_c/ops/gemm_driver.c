@@ -147,7 +147,8 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
                          .ldc = to.ldc,
                          .low = -INFINITY,
                          .high = INFINITY,
-                         .wide = set->c_dtype == LINNET_I64};
+                         .wide = set->c_dtype == LINNET_I64,
+                         .chained = g->chained};
     if (block->chunk == g->chunks - 1) tile.low = g->low, tile.high = g->high;
     for (int64_t at = column; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);

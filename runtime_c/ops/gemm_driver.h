@@ -59,6 +59,9 @@ typedef struct ln_gemm {
     bool apply;  /* ln_epilogue_apply stores (or finishes in place, with direct) */
     bool flat;   /* it sees the result as one column: the innermost axis of the layout has size 1 */
     float low, high;
+    /* A filter over one channel (a signal): what cancels in it is part of the answer, and the order in which everybody
+     * sums it, tap by tap, is kept. */
+    bool chained;
     bool integer;
     ln_requant requant;
     int32_t b_zero; /* zero point of B as packed; 0: row sums are not needed */

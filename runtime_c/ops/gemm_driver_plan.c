@@ -189,6 +189,7 @@ static void plan_chunks(ln_gemm *g) {
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode) {
     const ln_gemm_set *set = g->set;
     g->integer = set->c_dtype != LINNET_F32;
+    g->chained = !g->plain && g->kc == 1;
     g->b_dtype = w->dtype;
     g->b_constant = w->data != NULL;
     g->init_constant = g->b_constant && (g->bias_operand < 0 || call->inputs[g->bias_operand].data != NULL);

@@ -27,6 +27,7 @@ static void one(int dtype, int y_dtype, int channels, int height, int width, int
                    .y_layout = LN_LAYOUT_CHANNELS_LAST,
                    .tolerance = 1e-5,
                    .expect = integer ? "conv_integer_depthwise" : "conv_float_depthwise"};
+    if (channels == 1 && kernel >= 4) t.expect = NULL; /* a matrix product: one channel leaves the vectors empty */
     t.inputs[0] = TENSOR(dtype, LN_LAYOUT_CHANNELS_LAST, 2, channels, height, width);
     t.inputs[1] = TENSOR(w_dtype, LN_LAYOUT_DENSE, channels, 1, kernel, kernel);
     t.inputs[2] = TENSOR(bias_dtype, LN_LAYOUT_DENSE, channels);
