@@ -159,8 +159,8 @@ def test_model_of_a_package_agrees_at_other_shapes(name: str, shapes: list[tuple
 
 @pytest.mark.network
 def test_pitches_of_several_sounds_agree() -> None:
-    """Small differences grow in this network, which normalises logarithms: LiteRT's optimised kernels are up to 6e-4 from its
-    reference kernels, and these 6e-4 from the same network in f64, from which linnet is 4e-4: on the other side."""
+    """Small differences grow in this network, which normalises logarithms: linnet is closer to LiteRT's reference kernels than
+    twice what LiteRT's optimised ones are."""
     path = of_package("basic_pitch")
     graph = linnet.from_tflite(path)
     session, sound = linnet.Session(graph), next(iter(zoo.inputs("basic_pitch").values()))
@@ -175,7 +175,7 @@ def test_pitches_of_several_sounds_agree() -> None:
             found.append([made.get_tensor(d["index"]) for d in made.get_output_details()])
         for got, wanted, other in zip(results, *found, strict=True):
             assert got.shape == wanted.shape
-            assert float(np.abs(got - wanted).max()) < 3 * float(np.abs(other - wanted).max())
+            assert float(np.abs(got - wanted).max()) < 2 * float(np.abs(other - wanted).max())
 
 
 @pytest.mark.network
