@@ -222,7 +222,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         }
         row += side;
         int64_t i = 0;
-        if (bytes == 4 && w->contiguous && w->depth == 1 && last >= 0) {
+        if (size == 4 && w->block == 1 && w->contiguous && w->depth == 1 && last >= 0) {
             i = take_words(w, x, b, wide, side, to, at, from);
             to += i * w->to[last], at += i * w->at[last], from += i * w->from[last];
         }
