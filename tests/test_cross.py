@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet._fetch import FetchError
 from tests import nets, zoo
 from tests.native import ROOT, build, c_test, c_tests, need, run
 
@@ -34,13 +33,10 @@ def test_c_tests(name: str, cpu: str) -> None:
 
 @functools.cache
 def _model(name: str) -> tuple[linnet.Graph, dict[str, np.ndarray]]:
-    try:
-        if name in nets.NETS:
-            return linnet.from_onnx(nets.NETS[name]()), nets.inputs()
-        feeds = zoo.inputs(name)
-        return linnet.from_onnx(zoo.fetch(name), input_shapes=zoo.input_shapes(name)), feeds
-    except FetchError as error:
-        pytest.skip(f"{name} is not at hand: {error}")
+    if name in nets.NETS:
+        return linnet.from_onnx(nets.NETS[name]()), nets.inputs()
+    path = zoo.at_hand(lambda: zoo.fetch(name))
+    return linnet.from_onnx(path, input_shapes=zoo.input_shapes(name)), zoo.inputs(name)
 
 
 @pytest.fixture(scope="module")

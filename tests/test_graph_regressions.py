@@ -54,6 +54,17 @@ CASES: dict[str, tuple[str, int, str, dict[str, Any]]] = {
         "{ y = GridSample<align_corners: int = 1, mode: string = \"cubic\", padding_mode: string = \"reflection\">(x, p) }",
         {"x": RNG.normal(size=(1, 1, 4, 3)).astype(np.float32)},
     ),
+    "affine_grid_of_one_image": (
+        "ONNX's function body squeezes the batch away when it is 1: the run failed", 20,
+        "g (float[N,2,3] t, int64[4] s) => (float[N,H,W,2] y) { y = AffineGrid(t, s) }",
+        {"t": RNG.normal(size=(1, 2, 3)).astype(np.float32), "s": np.array([1, 1, 3, 4])},
+    ),
+    "affine_grid_of_one_volume": (
+        "the same with corners aligned, and a size that is known", 20,
+        "g (float[1,3,4] t) => (float[1,D,H,W,3] y) <int64[5] s = {1,1,2,3,4}>"
+        "{ y = AffineGrid<align_corners: int = 1>(t, s) }",
+        {"t": RNG.normal(size=(1, 3, 4)).astype(np.float32)},
+    ),
     "unpool_of_open_sizes": (
         "refused where the sizes were not known", 22,
         "g (float[A,B,C,D] x) => (float[1,1,4,4] y) {"

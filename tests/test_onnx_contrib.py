@@ -10,10 +10,18 @@ import pytest
 from onnx import helper, numpy_helper
 
 import linnet
-from tests.test_onnx_quantized import f32, microsoft, u8
+from tests.test_onnx_quantized import microsoft
 
 Array = np.ndarray
 RANDOM = np.random.default_rng(31)
+
+
+def f32(*shape: int) -> Array:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def u8(*shape: int) -> Array:
+    return RANDOM.integers(0, 256, shape).astype(np.uint8)
 
 
 def mine(

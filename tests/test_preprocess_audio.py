@@ -14,7 +14,8 @@ import pytest
 import linnet
 from linnet import media
 from linnet.preprocess import Features, audio, librosa_mel, mlperf_tiny_mfcc, whisper_mel
-from tests.test_preprocess import SHARED, identity
+from tests import zoo
+from tests.test_preprocess import identity
 from tests.test_tools_media import cli, native
 
 WORDS = ["down", "go", "left", "no", "off", "on", "right", "stop", "up", "yes", "silence", "unknown"]
@@ -262,20 +263,18 @@ def test_sound_files(tmp_path: Path) -> None:
         media.read_sound(path, "f32", 0)
 
 
-@pytest.mark.skipif(SHARED is None, reason="the recordings of ../shared/models are not here")
 @pytest.mark.parametrize("kind", ["int8", "fp32"])
 def test_a_spoken_word_is_recognised(kind: str, tmp_path: Path) -> None:
     """The front end gives what the definition gives, to the quantum; "yes" is heard, and "no" as one of the two best (the
     networks take this recording for "go", also from features computed by NumPy)."""
-    assert SHARED is not None
-    model = linnet.from_tflite(SHARED / f"mlperftiny_kws_{kind}.tflite")
+    model = linnet.from_tflite(zoo.shared(f"mlperftiny_kws_{kind}.tflite"))
     [output] = model.signatures["infer"].outputs
     graph = audio(model, "input_1", mlperf_tiny_mfcc())
     graph = linnet.preprocess.top_k(graph, output, 3, labels=WORDS)
     graph.save(tmp_path / "words.lnt")
     quantization = model.signatures["infer"].function.inputs[0].quantization
     for word, among in (("yes", 1), ("no", 2), ("silence", 1)):
-        path = SHARED / f"{word}_1000ms.wav"
+        path = zoo.shared(f"{word}_1000ms.wav")
         done = native(tmp_path, "words.lnt", "--input", path)
         assert done.returncode == 0, done.stderr
         found = [line.split(maxsplit=1)[1] for line in done.stdout.splitlines() if line.startswith("   ")]

@@ -11,11 +11,11 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 import linnet
-from linnet._fetch import FetchError, fetch_member
+from linnet._fetch import fetch_member
 from linnet.graph import Graph, emit
 from linnet.preprocess import boxes, ctc, image, keep_outputs, mask
 from tests import zoo
-from tests.test_preprocess import MEAN, SHARED, STD, identity
+from tests.test_preprocess import MEAN, STD, identity
 from tests.test_tools_media import cli, native
 
 # ---- text
@@ -73,10 +73,7 @@ def test_text_is_printed_by_both_tools(tmp_path: Any) -> None:
 @pytest.mark.network
 def test_lines_of_text_are_read_off_pictures(tmp_path: Any) -> None:
     """PP-OCR's recogniser with its steps in the file: a PNG in, the words out, without Python."""
-    try:
-        path = zoo.fetch("ppocr_v4_rec")
-    except FetchError as error:
-        pytest.skip(f"cannot be fetched: {error}")
+    path = zoo.at_hand(lambda: zoo.fetch("ppocr_v4_rec"))
     characters = next(entry.value for entry in onnx.load(path).metadata_props if entry.key == "character").splitlines()
     graph = image(linnet.from_onnx(path), "x", resize=(48, None), colour="BGR", mean=0.5, std=0.5, antialias=False)
     [output] = graph.signatures["infer"].outputs
@@ -93,26 +90,21 @@ def test_lines_of_text_are_read_off_pictures(tmp_path: Any) -> None:
 
 
 @pytest.mark.network
-@pytest.mark.skipif(SHARED is None, reason="the photographs of ../shared/models are not here")
 def test_a_bird_is_cut_out_of_a_photograph(tmp_path: Any) -> None:
     """U2-Net: the macaw, the reddest and bluest thing on the photo, by both tools; a picture of the mask is written."""
-    assert SHARED is not None
-    try:
-        path = zoo.fetch("u2netp")
-    except FetchError as error:
-        pytest.skip(f"cannot be fetched: {error}")
+    path = zoo.at_hand(lambda: zoo.fetch("u2netp"))
     graph = image(linnet.from_onnx(path), "input.1", mean=MEAN, std=STD, filter="bicubic")
     first = graph.signatures["infer"].outputs[0]
     keep_outputs(mask(graph, first), ["mask"]).save(tmp_path / "cut.lnt")
-    done = native(tmp_path, "cut.lnt", "--input", SHARED / "parrot.jpg")
+    done = native(tmp_path, "cut.lnt", "--input", zoo.shared("parrot.jpg"))
     assert done.returncode == 0 and "mask: picture -> out/mask.png" in done.stdout, done.stdout + done.stderr
     found = np.load(tmp_path / "out" / "mask.npy")
     np.testing.assert_array_equal(np.asarray(Image.open(tmp_path / "out" / "mask.png")), found)
-    pixels = np.asarray(Image.open(SHARED / "parrot.jpg").convert("RGB")).astype(int)
+    pixels = np.asarray(Image.open(zoo.shared("parrot.jpg")).convert("RGB")).astype(int)
     red = (pixels[..., 0] > 140) & (pixels[..., 1:].max(axis=-1) < 60)
     assert found.shape == pixels.shape[:2] and 0.1 < (found > 0).mean() < 0.25
     assert (found[red] > 0).mean() > 0.9, (found[red] > 0).mean()
-    code, _, error = cli(tmp_path, "cut.lnt", "--input", str(SHARED / "parrot.jpg"), "--output-dir", "py")
+    code, _, error = cli(tmp_path, "cut.lnt", "--input", str(zoo.shared("parrot.jpg")), "--output-dir", "py")
     assert code == 0, error
     assert (np.asarray(Image.open(tmp_path / "py" / "mask.png")) != found).mean() < 0.01
 
@@ -366,19 +358,15 @@ FACE = (175, 130, 355, 335)  # x0, y0, x1, y1 of the face in grace_hopper.bmp, b
 def _detector(name: str) -> tuple[Graph, str]:
     """A real face detector with the steps around it, and the name of its input."""
     strides = (8, 16, 32)
-    try:
-        if name == "mediapipe":
-            path = fetch_member("mediapipe", "*/face_detection_short_range.tflite", "0.10.14")
-            graph = image(linnet.from_tflite(path), "input", fit="letterbox", mean=0.5, std=0.5, antialias=False)
-            anchors = boxes.mediapipe_anchors(128, [8, 16, 16, 16])
-            made = boxes.ssd(
-                graph, "regressors", "classificators", anchors, score_threshold=0.5, iou_threshold=0.3, labels=["face"]
-            )
-            return made, "input"
-        path = zoo.fetch(name)
-    except FetchError as error:
-        pytest.skip(f"cannot be fetched: {error}")
-    network = linnet.from_onnx(path)
+    if name == "mediapipe":
+        path = zoo.at_hand(lambda: fetch_member("mediapipe", "*/face_detection_short_range.tflite", "0.10.14"))
+        graph = image(linnet.from_tflite(path), "input", fit="letterbox", mean=0.5, std=0.5, antialias=False)
+        anchors = boxes.mediapipe_anchors(128, [8, 16, 16, 16])
+        made = boxes.ssd(
+            graph, "regressors", "classificators", anchors, score_threshold=0.5, iou_threshold=0.3, labels=["face"]
+        )
+        return made, "input"
+    network = linnet.from_onnx(zoo.at_hand(lambda: zoo.fetch(name)))
     if name == "yunet":
         graph = image(network, "input", fit="letterbox", align="corner", colour="BGR", scale=1.0, antialias=False)
         names = {s: [f"{k}_{s}" for k in ("cls", "obj", "bbox", "kps")] for s in strides}
@@ -391,14 +379,12 @@ def _detector(name: str) -> tuple[Graph, str]:
 
 
 @pytest.mark.network
-@pytest.mark.skipif(SHARED is None, reason="the photographs of ../shared/models are not here")
 @pytest.mark.parametrize("name", ["mediapipe", "yunet", "scrfd_500m"])
 def test_a_face_is_found_on_a_photograph(name: str, tmp_path: Any) -> None:
     """One face on the portrait, none on the cat, by linnet-run and by Python; keypoints lie inside the box."""
-    assert SHARED is not None
     graph, input_name = _detector(name)
     graph.save(tmp_path / "face.lnt")
-    done = native(tmp_path, "face.lnt", "--input", SHARED / "grace_hopper.bmp")
+    done = native(tmp_path, "face.lnt", "--input", zoo.shared("grace_hopper.bmp"))
     assert done.returncode == 0, done.stderr
     [box] = np.load(tmp_path / "out" / "boxes.npy")
     sides = np.minimum(box[2:], FACE[2:]) - np.maximum(box[:2], FACE[:2])
@@ -407,5 +393,5 @@ def test_a_face_is_found_on_a_photograph(name: str, tmp_path: Any) -> None:
     assert any(line.endswith("face") and f"x {box[0]:.1f} to {box[2]:.1f}" in line for line in done.stdout.splitlines())
     [points] = np.load(tmp_path / "out" / "keypoints.npy")
     assert (points > box[:2]).all() and (points < box[2:]).all()
-    done = native(tmp_path, "face.lnt", "--input", f"{input_name}={SHARED / 'cat.bmp'}")
+    done = native(tmp_path, "face.lnt", "--input", f"{input_name}={zoo.shared('cat.bmp')}")
     assert done.returncode == 0 and "nothing found" in done.stdout, done.stdout + done.stderr

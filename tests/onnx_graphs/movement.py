@@ -137,6 +137,11 @@ def slices(b: Builder) -> None:
         steps = [min(v, 2**31 - 1) for v in steps]
         if any(s < 0 and e == 2**31 - 1 for s, e in zip(steps, ends, strict=True)):
             raise Refused("ONNX Runtime takes the largest i32 for the end of the axis in either direction")
+    lengths = [
+        len(range(*slice(s, e, t).indices(x.shape[a]))) for s, e, t, a in zip(starts, ends, steps, axes, strict=True)
+    ]
+    if 0 in lengths and min(steps) < 0:
+        raise Refused("ONNX Runtime has shapes of its own where a slice backwards leaves nothing")
     values = [starts, ends, b.negated(axes, x.rank) if b.chance(90) else None, steps if b.chance(70) else None]
     if values[2] is None:
         values = [starts, ends, None, values[3]]
@@ -338,7 +343,7 @@ def cumulative(b: Builder) -> None:
 
 @maker("indexing", 1)
 def compress(b: Builder) -> None:
-    x = b.pick(*ANY, ranks=[1, 2, 3])
+    x = b.pick(*ANY, ranks=[1, 2, 3], where=lambda v: v.array.size > 0)
     if b.chance(50):
         b.add("Compress", [x, b.given(b.data("bool", (b.integer(1, max(1, x.array.size)),)))])
     else:

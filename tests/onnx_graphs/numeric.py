@@ -393,6 +393,12 @@ def resize(b: Builder) -> None:
             named["keep_aspect_ratio_policy"] = b.choice(["not_larger", "not_smaller", "stretch"])
             b.add("Resize", [x, None, None, b.const(np.asarray(sizes, np.int64))], **named)
             return
+    kept = any(
+        d == size
+        for d, size in zip(x.shape[x.rank - len(sizes) :][-(x.rank - fixed) :], sizes[-(x.rank - fixed) :], strict=True)
+    )
+    if roi is not None and kept:
+        raise Refused("ONNX Runtime leaves an axis that keeps its size uncropped")
     fractional = any(s * d != int(s * d) for s, d in zip(scales, x.shape[x.rank - len(scales) :], strict=True))
     empty = b.const(np.zeros(0, np.float32), plain=True) if b.opset < 13 else None
     if fractional and named.get("coordinate_transformation_mode") in ("align_corners", "pytorch_half_pixel"):

@@ -102,6 +102,8 @@ def dequantize(b: Builder) -> None:
 @maker("quantized", 2)
 def dynamic(b: Builder) -> None:
     x = source(b, [1, 2, 3, 4])
+    if 0 < np.abs(x.array).max() < 1e-30:
+        raise Refused("the scale underflows, and the zero point is 0 / 0")
     b.node("DynamicQuantizeLinear", [x], 3)
 
 

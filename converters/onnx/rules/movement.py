@@ -12,8 +12,6 @@ from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.logic import cast_to
 from linnet.graph import Tensor
 
-INT64_MAX = (1 << 63) - 1
-
 
 def as_i64(op: Operation, tensor: Tensor) -> Tensor:
     """Sizes and axes are i64 in linnet; ONNX allows i32 in places."""

@@ -95,8 +95,8 @@ def dequantize_linear(op: Operation) -> Tensor:
     return op.cast(emit("dequantize", list(operands), attributes, 1, "", op.function, fold=False)[0], dtype)
 
 
-def _or_one(scale: Expr) -> Expr:
-    return scale.eq(0).select(1, scale)
+def _step_of(span: Expr) -> Expr:
+    return span.eq(0).select(1, span / 255)
 
 
 @rule("DynamicQuantizeLinear")
@@ -105,7 +105,7 @@ def dynamic_quantize_linear(op: Operation) -> list[Tensor]:
     x = op.input(0)
     low, high = op.reduce(x, "min", [], keep_dims=False), op.reduce(x, "max", [], keep_dims=False)
     # a tensor of zeros has the scale 1, as in ONNX Runtime: 0 / 0 would be no zero point
-    scale = op.map([low, high], lambda p, a, b: _or_one((b.max(0) - a.min(0)) / 255))
+    scale = op.map([low, high], lambda p, a, b: _step_of(b.max(0) - a.min(0)))
     zero = op.map([low, scale], lambda p, a, s: (0 - a.min(0) / s).max(0).min(255).unary("round"), "u8")
     return [op.emit("quantize", [x, scale, zero], dtype="u8"), scale, zero]
 

@@ -1,4 +1,4 @@
-"""The rule of GridSample: corners are gathered at computed coordinates and weighted, one map per corner.
+"""Rules of GridSample and AffineGrid. Corners are gathered at computed coordinates and weighted, one map per corner.
 Coordinates run along the last axis of the grid, innermost dimension first (x, y, z), from -1 to 1."""
 
 from __future__ import annotations
@@ -6,9 +6,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr, Values
 from linnet.converters.onnx.registry import rule
+from linnet.converters.onnx.rules.movement import as_i64
 from linnet.graph import Tensor
 
 Size = Expr | int  # of an axis: a number where it is known
@@ -120,3 +123,39 @@ def grid_sample(op: Operation) -> Tensor:
         total = part if total is None else op.map([total, part], lambda p, a, b: a + b)
     assert total is not None
     return op.transpose(total, [0, rank - 1, *range(1, rank - 1)])
+
+
+@rule("AffineGrid", since=20)
+def affine_grid(op: Operation) -> Tensor:
+    """theta [n, 2, 3] or [n, 3, 4], size (n, c, [depth,] height, width): the places that theta gives for the pixels of an
+    image of that size, [n, [depth,] height, width, 2 or 3]. An axis of one pixel begins at -1 with align_corners, as ONNX
+    says of the depth. ONNX's own function body is not used: it squeezes a batch of one away."""
+    theta, size = op.input(0), as_i64(op, op.input(1))
+    dims = theta.shape[1] if theta.shape else None
+    if dims not in (2, 3):
+        raise op.unknown("whether the grid is of an image or of a volume is not known")
+    assert isinstance(dims, int)
+    align = bool(op.attribute("align_corners"))
+    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
+
+    def place(p: Values, i: Expr, n: Expr) -> Expr:
+        i, n = i.cast("f32"), n.cast("f32")
+        return 2 * i / (n - 1).max(1.0) - 1 if align else (2 * i + 1) / n - 1
+
+    operands = []
+    for axis in range(dims):  # x, which is the innermost, first
+        count = op.slice(size, 0, 1 + dims - axis, 2 + dims - axis)
+        steps = op.map([op.emit("range", [zero, op.reshape(count, []), one]), count], place, "f32")
+        shape = [1] * (dims + 2)
+        shape[dims - axis] = -1
+        operands.append(op.reshape(steps, shape))
+    factors = op.unsqueeze(op.cast(theta, "f32"), list(range(1, dims)))  # [n, 1, (1,) dims, dims + 1]
+    for column in range(dims + 1):
+        part = op.slice(factors, dims + 1, column, column + 1)
+        operands.append(op.reshape(part, [0] + [1] * dims + [dims]))
+
+    def transformed(p: Values, *values: Expr) -> Expr:
+        places, columns = values[:dims], values[dims:]
+        return sum((v * c for v, c in zip(places, columns, strict=False)), columns[-1])
+
+    return op.cast(op.map(operands, transformed, "f32"), theta.dtype)
