@@ -18,7 +18,7 @@ from linnet import _dim_names
 from linnet._generated.ffi import ffi
 from linnet._library import exception, library
 from linnet.bounds import Dim, MemoryBound, Range, inside, resolve, samples, text_of
-from linnet.errors import GraphError, UsageError
+from linnet.errors import GraphError, ResourceError, UsageError
 from linnet.graph import DTYPE_NAMES, Graph, dtype_of, numpy_dtype
 
 Array = npt.NDArray[Any]
@@ -430,7 +430,13 @@ class Session:
         if not unbounded:
             self._max_bytes = min(self._max_bytes or most, most)
         if self._arena is None:
-            memory = np.empty(self.bound.arena + 64, np.uint8)
+            try:
+                memory = np.empty(self.bound.arena + 64, np.uint8)
+            except MemoryError:
+                raise ResourceError(
+                    "no memory for an arena of these bounds", code=401, got=f"{self.bound.arena:,} bytes",
+                    hint="give smaller bounds",
+                ) from None  # fmt: skip
             start = -memory.ctypes.data % 64
             self._arena = ffi.from_buffer(memory[start : start + self.bound.arena], require_writable=True)
 
