@@ -26,8 +26,16 @@ EXPORTERS = {
     ".pdmodel": ("a PaddlePaddle model", "paddle2onnx --model_dir ... --save_file model.onnx makes it ONNX"),
     ".gguf": ("a GGUF file", "export the model that it was made from to ONNX"),
     ".ort": ("an ONNX Runtime file", "give the .onnx file that it was made from"),
+    ".zip": ("a zip archive, as PyTorch and Keras write", "for PyTorch: " + _TORCH + "; for Keras: " + _KERAS),
     ".lnt": ("a linnet file already", "give it to linnet run, bench or inspect"),
 }  # fmt: skip
+
+
+# First bytes of formats that come under any name, and the extension above that tells about them.
+_BEGINNINGS = (
+    (b"\x89HDF\r\n\x1a\n", ".h5"), (b"LINNET\r\n", ".lnt"), (b"GGUF", ".gguf"), (b"PK\x03\x04", ".zip"),
+    *((bytes([0x80, protocol]), ".pkl") for protocol in range(2, 6)),
+)  # fmt: skip
 
 
 def importer_of(path: str | Path) -> ModuleType:
@@ -38,16 +46,29 @@ def importer_of(path: str | Path) -> ModuleType:
     if tflite.is_tflite(path):
         return tflite
     suffix = path.suffix.lower()
+    if suffix not in EXPORTERS:
+        suffix = _suffix_by_content(path) or suffix
     if path.is_dir() and suffix not in EXPORTERS:
         if (path / "saved_model.pb").is_file():
             what, hint = "a TensorFlow SavedModel", EXPORTERS[".pb"][1]
         else:
-            what, hint = "a folder", "give the .onnx or .tflite file"
+            what, hint = "a folder", "give the path of the file in it"
     elif suffix in EXPORTERS and path.exists() and not (suffix == ".pb" and _is_onnx(path)):
         what, hint = EXPORTERS[suffix]
     else:
         return onnx
     raise FileError(f"is {what}", tensor=str(path), code=203, expected="an .onnx or .tflite file", hint=hint)
+
+
+def _suffix_by_content(path: Path) -> str:
+    """The extension of a format that no ONNX file can begin like; "" for others, and where nothing can be read."""
+    try:
+        with open(path, "rb") as file:
+            start = file.read(8)
+    except OSError:
+        return ""
+    found = next((suffix for beginning, suffix in _BEGINNINGS if start.startswith(beginning)), "")
+    return ".ort" if start[4:] == b"ORTM" else found
 
 
 def _is_onnx(path: Path) -> bool:

@@ -207,7 +207,7 @@ def test_command(tmp_path: Path, linnet_command: Command, odd: onnx.ModelProto) 
     done = linnet_command("convert", "--check", path, "--html", tmp_path / "odd.html")
     assert done.returncode == 1 and (tmp_path / "odd.html").stat().st_size > 5000
     done = linnet_command("convert", path, "--html", tmp_path / "x.html", "-o", tmp_path / "x.lnt")
-    assert done.returncode == 1 and "--check" in done.stderr and not (tmp_path / "x.html").exists()
+    assert done.returncode == 2 and "--check" in done.stderr and not (tmp_path / "x.html").exists()
 
 
 class _Page(HTMLParser):

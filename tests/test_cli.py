@@ -122,7 +122,7 @@ def test_check_writes_nothing(net: Path, tmp_path: Path, linnet_command: Command
     done = linnet_command("convert", net, "--check")
     assert done.returncode == 0, done.stderr
     assert sorted(os.listdir(tmp_path)) == before
-    refused(linnet_command("convert", net), "-o")
+    refused(linnet_command("convert", net), "-o", status=2)
 
 
 def test_all_problems_of_a_model_at_once(tmp_path: Path, linnet_command: Command) -> None:
@@ -183,8 +183,9 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("run", tmp_path / "text.lnt", "--input", x), "bad_magic")
     refused(linnet_command("inspect", tmp_path / "half.lnt"), "truncated")
     refused(linnet_command("run", mlp), "missing_input", "'x'")
-    refused(linnet_command("run", mlp, "--input", "x="), "NAME=VALUE")
-    refused(linnet_command("run", mlp, "--input", "absent"), "cannot read 'absent'")
+    refused(linnet_command("run", mlp, "--input", "x="), "NAME=VALUE", status=2)
+    refused(linnet_command("run", mlp, "--input", x, "--input", x), "--input x is given twice", status=2)
+    refused(linnet_command("run", mlp, "--input", "absent"), "not_found", "cannot read 'absent'")
     refused(linnet_command("run", mlp, "--input", f"y={tmp_path / 'x.npy'}"), "unknown_name", "'y'")
     refused(linnet_command("run", mlp, "--input", f"x={tmp_path / 'wrong.npy'}"), "wrong_shape", "[4, 8]")
     refused(linnet_command("run", mlp, "--input", f"x={tmp_path / 'ints.npy'}"), "wrong_dtype", "i32")
@@ -195,8 +196,11 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("convert", mlp, "-o", tmp_path / "o.lnt"))
     refused(linnet_command("convert", net, "-o", tmp_path / "no" / "where.lnt"), "cannot write")
     refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--dtype", "i8"), "calibration")
-    refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--input", "x=1,a"), "'x'")
+    refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--input", "x=1,a"), "'x'", status=2)
     refused(linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--dtype", "i4"), "i4", status=2)
+    refused(linnet_command("convert", net), "-o model.lnt", status=2)
+    refused(linnet_command("plan", mlp, "--input", "x=1..,8"), "both of its ends", status=2)
+    refused(linnet_command("bench", mlp, "--fast"), "--fast", "see linnet bench --help", status=2)
     refused(linnet_command("frobnicate"), "frobnicate", status=2)
     assert not (tmp_path / "o.lnt").exists()
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
@@ -251,9 +255,14 @@ def test_a_command_line_that_cannot_be_read_gives_status_2(
     [
         ("nothing.onnx", "a.lnt", "no such file"),
         (".", "a.lnt", "folder"),
-        ("empty.onnx", "a.lnt", "no graph"),
+        ("empty.onnx", "a.lnt", "is empty"),
         ("empty.tflite", "a.lnt", "TFL3"),
         ("mlp.lnt", "a.lnt", "linnet file already"),
+        ("renamed.onnx", "a.lnt", "linnet file already"),
+        ("keras.onnx", "a.lnt", "is a Keras file"),
+        ("torch.bin", "a.lnt", "zip archive, as PyTorch and Keras write"),
+        ("words.txt", "a.lnt", "give an .onnx or .tflite file"),
+        ("/dev/null", "a.lnt", "no regular file"),
         ("net.onnx", "none/a.lnt", "No such file or directory"),
         ("net.onnx", ".", "Is a directory"),
         ("net.onnx", "/dev/full", "No space left"),
@@ -265,9 +274,17 @@ def test_what_convert_cannot_read_or_write(
 ) -> None:
     for name in ("empty.onnx", "empty.tflite"):
         (tmp_path / name).touch()
+    (tmp_path / "renamed.onnx").write_bytes(mlp.read_bytes())
+    (tmp_path / "keras.onnx").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(64))
+    (tmp_path / "torch.bin").write_bytes(b"PK\x03\x04" + bytes(64))
+    (tmp_path / "words.txt").write_text("words")
     (tmp_path / "net.onnx").write_bytes(net.read_bytes())
     before = {p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
-    refused(linnet_command("convert", tmp_path / source, "-o", tmp_path / target), words)
+    refused(
+        linnet_command("convert", tmp_path / source, "-o", tmp_path / target),
+        words,
+        status=2 if source == target else 1,
+    )
     assert {
         p: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()
     } == before  # nothing half-written, nothing lost

@@ -100,7 +100,7 @@ def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols:
     try:
         dtype = storage_of(number)
     except Unsupported as error:
-        importer.problem(None, f"the input cannot be: {error.reason}", error.hint, info.name)
+        importer.problem(None, f"the input cannot be taken: {error.reason}", error.hint, info.name)
     if wanted is not None:
         shape = fixed(importer, info.name, shape, tuple(int(d) for d in wanted), symbols)
     if shape is not None and any(isinstance(d, int) and d < 0 for d in shape):
@@ -133,7 +133,7 @@ def _composite(importer: Importer, info: onnx.ValueInfoProto, shapes: dict[str, 
     try:
         dtype = storage_of(number, "the input's element")
     except Unsupported as error:
-        raise Unsupported(f"the input cannot be: {error.reason}", error.hint) from None
+        raise Unsupported(f"the input cannot be taken: {error.reason}", error.hint) from None
     narrow_kind = narrow.KINDS.get(number)
     text = narrow_kind.name if narrow_kind is not None else dtype
     text = f"sequence({text})" if sequence else text

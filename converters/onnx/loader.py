@@ -20,19 +20,22 @@ from linnet.graph import numpy_dtype
 def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
     """The model and its folder, without external data. Raises FileError."""
     path = Path(path)
-    if not path.is_file():
+    if not path.exists():
         raise FileError("there is no such file", tensor=str(path), code=201, hint="check the path")
+    if not path.is_file():
+        raise FileError("is no regular file", tensor=str(path), code=202, hint="give the path of an .onnx file")
+    if path.stat().st_size == 0:
+        raise FileError("is empty", tensor=str(path), code=205, hint="export the model again, or copy it again")
+    again = "export the model again" if path.suffix.lower() == ".onnx" else "give an .onnx or .tflite file"
     model = onnx.ModelProto()
     try:
         model.ParseFromString(path.read_bytes())
     except OSError as error:
         raise FileError(f"cannot be read: {error.strerror}", tensor=str(path), code=202) from None
     except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB
-        raise FileError(
-            "is no ONNX model, or is damaged", tensor=str(path), code=206, hint="export the model again"
-        ) from None
+        raise FileError("is no ONNX model, or is damaged", tensor=str(path), code=206, hint=again) from None
     if not model.HasField("graph"):
-        raise FileError("is no ONNX model: it has no graph", tensor=str(path), code=206, hint="give a .onnx file")
+        raise FileError("is no ONNX model: it has no graph", tensor=str(path), code=206, hint=again)
     return model, str(path.resolve().parent)
 
 
@@ -55,7 +58,9 @@ def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray
         file = (root / entries.get("location", "")).resolve()
         there = file.is_file()
     except (ValueError, OSError) as error:  # a NUL, or too long for a path
-        raise Unsupported(f"{what} lies in a file that cannot be: {error}", "put its data beside the model") from None
+        raise Unsupported(
+            f"{what} lies in a file that cannot be read: {error}", "put its data beside the model"
+        ) from None
     if root not in file.parents:
         raise Unsupported(
             f"{what} lies outside the model's folder: {entries.get('location')!r}",

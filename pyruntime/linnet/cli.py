@@ -1,5 +1,5 @@
 """The command `linnet`: convert, inspect, run, plan, bench. Every failure is one line on stderr and exit status 1 (2 where
-the command line itself cannot be read). Files are written only when everything has succeeded."""
+the command line itself is wrong). Files are written only when everything has succeeded."""
 
 from __future__ import annotations
 
@@ -14,9 +14,16 @@ from typing import Any, NoReturn
 import click
 
 from linnet.errors import ConversionError, Error, UsageError
+from linnet.tables import count as _count
+from linnet.tables import region as _region
 from linnet.tables import show as _show
 from linnet.tables import size as _size
 from linnet.tables import table as _table
+
+
+class CommandLineError(UsageError):
+    """The command line itself is wrong, whatever the files hold: exit status 2."""
+
 
 DTYPES = ("f32", "f16", "i8", "i16")
 
@@ -35,12 +42,14 @@ _isa_max = click.option("--isa-max", metavar="NAME", help="Use kernels up to thi
 _signature = click.option("--signature", default="infer", show_default=True, help="Entry point of the model.")
 
 
-@cli.command()
+@cli.command(short_help="Convert an ONNX or TFLite model, or --check it.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("-o", "--output", type=click.Path(path_type=Path), help="The .lnt file to write.")
 @click.option("--dtype", type=click.Choice(DTYPES), default="f32", show_default=True, help="Numbers of the result.")
 @click.option("--calibration", type=click.Path(path_type=Path), metavar="NPZ", help="Sample inputs, for i8 and i16.")
-@click.option("--input", "inputs", multiple=True, metavar="NAME=D,D,...", help="Shape of an input; may be repeated.")
+@click.option(
+    "--input", "--shape", "inputs", multiple=True, metavar="NAME=D,D,...", help="Shape of an input; may be repeated."
+)
 @click.option("--table", type=click.Path(path_type=Path), help="Per-layer overrides to obey (text).")
 @click.option("--table-out", type=click.Path(path_type=Path), help="Write the per-layer table as decided.")
 @click.option("--check", is_flag=True, help="Report problems, precision, memory, operations; write no .lnt file.")
@@ -66,11 +75,11 @@ def convert(
     from linnet.session import Model
 
     if output is None and not check:
-        raise UsageError("nowhere to write to", code=101, hint="give -o model.lnt, or --check to only look")
+        raise CommandLineError("nowhere to write to", code=101, hint="give -o model.lnt, or --check to only look")
     if output is not None and not check and output.exists() and model.exists() and output.samefile(model):
-        raise UsageError("the output is the model itself", code=101, tensor=str(output), hint="give another path")
+        raise CommandLineError("the output is the model itself", code=101, tensor=str(output), hint="give another path")
     if html is not None and not check:
-        raise UsageError("--html is the report of --check", code=101, hint="add --check")
+        raise CommandLineError("--html is the report of --check", code=101, hint="add --check")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
     if check:
         return _check(model, shapes, dtype, calibration, table, html, as_json)
@@ -115,12 +124,13 @@ def _check(
 ) -> int:  # fmt: skip
     """Prints the report of a model; 1 when it does not convert."""
     import linnet
-    from linnet import report_text
+    from linnet import drawing, report_text
+    from linnet.file import write_atomic
 
+    if html is not None:
+        drawing.renderer()  # before the work, not after it
     report = linnet.check(model, shapes or None, dtype=dtype, calibration=calibration, table=table)
     if html is not None:
-        from linnet.file import write_atomic
-
         write_atomic(html, iter([report.to_html().encode()]))
     if as_json:
         click.echo(report.to_json())
@@ -131,7 +141,7 @@ def _check(
     return 0 if report.converts else 1
 
 
-@cli.command()
+@cli.command(short_help="Show what is in a model.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option("--all", "everything", is_flag=True, help="List every op and tensor.")
 @_json
@@ -184,7 +194,7 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
     _show(*tables)
 
 
-@cli.command()
+@cli.command(short_help="Run a model once on arrays, pictures or sound.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--input",
@@ -260,7 +270,7 @@ def run(
     _show(*tables)
 
 
-@cli.command()
+@cli.command(short_help="Show the memory that a model takes.")
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--input",
@@ -280,7 +290,11 @@ def plan(
     from linnet.bounds import parse, samples, text_of
     from linnet.session import Session
 
-    given = {name: parse(name, text) for name, text in _pairs(inputs, "--input x=1..8,3,?,?")}
+    pairs = _pairs(inputs, "--input x=1..8,3,?,?")
+    try:
+        given = {name: parse(name, text) for name, text in pairs}
+    except UsageError as error:
+        raise CommandLineError(**vars(error)) from None
     session = Session(model, signature, threads=threads, isa_max=isa_max, bounds=given)
     bound, corner = session.bound, samples(session._ranges)[0]
     assert bound is not None
@@ -300,13 +314,14 @@ def plan(
         return
     click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in corner.items()))
     click.echo(
-        f"{info['steps']} steps, {info['segments']} segment(s), {info['threads']} thread(s), {info['isa']}, "
+        f"{_count(info['steps'], 'step')}, {_count(info['segments'], 'segment')}, "
+        f"{_count(info['threads'], 'thread')}, {info['isa']}, "
         f"planned in {info['plan_ms']:.2f} ms"
     )
     columns = (">bytes",) if exact else (">at the largest shape", ">at most")
     table = _table("Memory", "region", *columns)
     for name, value in memory.items():
-        table.add_row(name, f"{value:,}", *(() if exact else (f"{bound.regions[name]:,}",)))
+        table.add_row(_region(name), f"{value:,}", *(() if exact else (f"{bound.regions[name]:,}",)))
     if bound.later or bound.unbounded:
         text = "no bound" if bound.unbounded else f"{bound.later:,}"
         table.add_row("later segments", *((text,) if exact else ("", text)))
@@ -317,9 +332,11 @@ def plan(
         click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes for every shape inside")
 
 
-@cli.command()
+@cli.command(short_help="Time a model and every op of it.")
 @click.argument("model", type=click.Path(path_type=Path))
-@click.option("--input", "inputs", multiple=True, metavar="NAME=D,D,...", help="Shape of an input; may be repeated.")
+@click.option(
+    "--input", "--shape", "inputs", multiple=True, metavar="NAME=D,D,...", help="Shape of an input; may be repeated."
+)
 @click.option("--seconds", type=click.FloatRange(0.01), default=2.0, show_default=True, help="How long to time.")
 @_signature
 @_threads
@@ -338,14 +355,16 @@ def bench(
     from linnet.bench import measure
 
     if not math.isfinite(seconds):
-        raise UsageError("--seconds is no finite number", code=101, got=str(seconds), hint="give for example 2")
+        raise CommandLineError("--seconds is no finite number", code=101, got=str(seconds), hint="give for example 2")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
     report = measure(model, signature=signature, threads=threads, isa_max=isa_max, seconds=seconds, input_shapes=shapes)
     if as_json:
         click.echo(json.dumps(report))
         return
     machine = report["machine"]
-    click.echo(f"{model}: {report['dtype']}, {report['threads']} thread(s), {report['isa']}, on {machine['cpu']}")
+    click.echo(
+        f"{model}: {report['dtype']}, {_count(report['threads'], 'thread')}, {report['isa']}, on {machine['cpu']}"
+    )
     click.echo(
         f"median {report['median_ms']:.3f} ms, min {report['min_ms']:.3f}, p95 {report['p95_ms']:.3f} "
         f"over {report['runs']} runs; first run {report['first_run_ms']:.3f}, load {report['load_ms']:.3f}, "
@@ -353,15 +372,12 @@ def bench(
     )
     memory = _table("Memory", "region", ">bytes")
     for name, value in report["memory"].items():
-        memory.add_row(name, f"{value:,}")
-    ops = _table("Ops", "name", "op", "kernel", "layout", ">ms", ">share", ">MB", ">MFLOP", ">GFLOP/s")
+        memory.add_row(_region(name), f"{value:,}")
+    ops = _table("Ops", "name", "=kernel", ">ms", ">share", ">GFLOP/s")  # --json has more
     total = sum(op["ms"] for op in report["ops"]) or 1.0
     for op in sorted(report["ops"], key=lambda op: -op["ms"]):
         rate = op["flops"] / op["ms"] / 1e6 if op["ms"] else 0.0
-        ops.add_row(
-            op["name"], op["op"], op["kernel"], op["layout"], f"{op['ms']:.4f}", f"{op['ms'] / total:.1%}",
-            f"{op['bytes'] / 1e6:.2f}", f"{op['flops'] / 1e6:.2f}", f"{rate:.2f}",
-        )  # fmt: skip
+        ops.add_row(op["name"], op["kernel"], f"{op['ms']:.4f}", f"{op['ms'] / total:.1%}", f"{rate:.2f}")
     _show(memory, ops)
 
 
@@ -370,11 +386,13 @@ def bench(
 
 def _pairs(items: Sequence[str], example: str) -> list[tuple[str, str]]:
     """NAME=VALUE arguments; the name may hold "=" no more than the value may lack it."""
-    pairs = []
+    pairs: list[tuple[str, str]] = []
     for item in items:
         name, sign, value = item.partition("=")
         if not sign or not name or not value:
-            raise UsageError(f"{item!r} is not NAME=VALUE", code=101, expected=f"for example {example}")
+            raise CommandLineError(f"{item!r} is not NAME=VALUE", code=101, expected=f"for example {example}")
+        if any(name == other for other, _ in pairs):
+            raise CommandLineError(f"--input {name} is given twice", code=101, hint="give every input once")
         pairs.append((name, value))
     return pairs
 
@@ -385,7 +403,7 @@ def _shape(name: str, text: str) -> tuple[int, ...]:
         if min(shape) < 0:
             raise ValueError
     except ValueError:
-        raise UsageError(
+        raise CommandLineError(
             f"the shape of {name!r} is not one", code=101, expected="numbers such as 1,3,224,224", got=text
         ) from None
     return shape
@@ -462,7 +480,12 @@ def _main(arguments: Sequence[str]) -> int:
         if "--json" in arguments:
             click.echo(json.dumps({"problems": [vars(problem) for problem in error.problems]}))
     except click.ClickException as error:
-        _fail(error.format_message().rstrip(".") + "; see linnet --help")
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            click.echo(error.format_message(), err=True)
+        else:
+            path = "linnet" if context is None else context.command_path
+            _fail(f"{error.format_message().rstrip('.')}; see {path} --help")
         return 2 if isinstance(error, click.UsageError) else 1
     except (KeyboardInterrupt, click.Abort):
         _fail("interrupted")
@@ -473,6 +496,7 @@ def _main(arguments: Sequence[str]) -> int:
         _fail("out of memory")
     except Error as error:
         _fail(str(error))
+        return 2 if isinstance(error, CommandLineError) else 1
     except OSError as error:
         _fail(f"cannot write the output: {error.strerror or error}; nothing of it may have come through")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

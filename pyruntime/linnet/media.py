@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.errors import UsageError
+from linnet.errors import FileError, UsageError
 
 Array = npt.NDArray[Any]
 MOST_PIXELS = 100_000_000  # larger files are refused before their pixels or samples are decoded
@@ -21,13 +21,16 @@ _KINDS = {"image": "a picture", "audio": "a sound file"}
 
 
 def kind_of(path: Path) -> str:
-    """What a file is, by its first bytes: "npy", "image" (JPEG, PNG, BMP), "audio" (WAV, FLAC, Ogg), else "". UsageError
+    """What a file is, by its first bytes: "npy", "image" (JPEG, PNG, BMP), "audio" (WAV, FLAC, Ogg), else "". FileError
     when it cannot be read."""
     try:
         with open(path, "rb") as file:
             start = file.read(16)
     except OSError as error:
-        raise _problem(path, error.strerror or str(error), "a file that can be read") from None
+        code = 201 if isinstance(error, FileNotFoundError) else 202
+        raise FileError(
+            f"cannot read '{path}': {error.strerror or error}", code=code, tensor=str(path), hint="check the path"
+        ) from None
     if start.startswith(b"\x93NUMPY"):
         return "npy"
     if start.startswith((b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")) or (start.startswith(b"BM") and len(start) == 16):

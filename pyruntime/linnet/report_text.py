@@ -7,14 +7,11 @@ from typing import TYPE_CHECKING
 
 from linnet.errors import Problem
 from linnet.report import Report
-from linnet.tables import size, table
+from linnet.tables import region, size, table
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_REGIONS = {
-    "mapped": "mapped from the file", "lower_bound": "least for activations", "naive": "activations without reuse"
-}  # fmt: skip
 MOST_ROWS = 40  # of a table; --json and --html have all
 
 
@@ -45,7 +42,7 @@ def tables(report: Report) -> list[Table]:
     if report.memory.regions:
         rows = table("Memory", "region", ">bytes")
         for name, count in report.memory.regions.items():
-            rows.add_row(_REGIONS.get(name, name.replace("_", " ")), f"{count:,}")
+            rows.add_row(region(name), f"{count:,}")
         made.append(rows)
     if report.operations:
         rows = table("Operations", "op", ">steps", ">MFLOP", ">MMAC", ">MB read and written")
@@ -53,10 +50,10 @@ def tables(report: Report) -> list[Table]:
             macs = f"{row.macs / 1e6:,.2f}" if row.macs else ""
             rows.add_row(row.op, str(row.steps), f"{row.flops / 1e6:,.2f}", macs, f"{row.bytes / 1e6:,.2f}")
         made.append(rows)
-        rows = table("Placement", "device", "op", "kernel", ">steps", "")
+        rows = table("Placement", "device", "op", "kernel", ">steps")
         for place in report.placement:
-            note = "scalar reference kernel" if place.reference else ""
-            rows.add_row(place.device, place.op, place.kernel, str(place.steps), note)
+            note = " (scalar reference)" if place.reference else ""
+            rows.add_row(place.device, place.op, place.kernel + note, str(place.steps))
         made.append(rows)
     return made
 

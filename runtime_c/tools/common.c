@@ -16,7 +16,6 @@
 static void say(const char *tool, const char *format, va_list arguments) {
     fprintf(stderr, "%s: error: ", tool);
     vfprintf(stderr, format, arguments);
-    fputc('\n', stderr);
 }
 
 int tool_fail(const char *tool, const char *format, ...) {
@@ -24,6 +23,7 @@ int tool_fail(const char *tool, const char *format, ...) {
     va_start(arguments, format);
     say(tool, format, arguments);
     va_end(arguments);
+    fputc('\n', stderr);
     return TOOL_FAILED;
 }
 
@@ -38,7 +38,7 @@ int tool_usage(const char *tool, const char *format, ...) {
     va_start(arguments, format);
     say(tool, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "%s --help lists the options\n", tool);
+    fprintf(stderr, "; see %s --help\n", tool);
     return TOOL_USAGE;
 }
 
@@ -74,6 +74,9 @@ static int take_shape(tool_options *options, char *text) {
     if (options->n_shapes == TOOL_MOST_OPTIONS)
         return tool_usage(options->tool, "--shape: at most %d", TOOL_MOST_OPTIONS);
     *number++ = 0;
+    for (int i = 0; i < options->n_shapes; i++)
+        if (!strcmp(options->shapes[i].input, text))
+            return tool_usage(options->tool, "the shape of '%s' is given twice", text);
     memset(shape, 0, sizeof *shape);
     shape->input = text;
     while (*number) {

@@ -9,20 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char help[] =
-    "usage: linnet-bench MODEL.lnt [options]\n"
-    "Times the model on random inputs and reports latency, memory and, on request, every step.\n"
-    "\n"
-    "  --shape NAME=1,3,224,224   full shape of an input that the model leaves open; repeat. A range 1..8 is its end:\n"
-    "                             what is reported is the upper corner (linnet plan also looks inside)\n"
-    "  --threads N                default: the cores of the largest cluster\n"
-    "  --isa-max NAME             scalar, sse2, avx2, ... or neon, dotprod, ...; default: the best of this machine\n"
-    "  --seconds S                how long to measure; default 2\n"
-    "  --signature NAME           entry point; default infer\n"
-    "  --seed N                   seed of the random inputs; default 0\n"
-    "  --ops                      time every step; --json does so too\n"
-    "  --json                     one JSON object on standard output\n"
-    "  --help                     this text\n";
+static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
+                           "Times the model on random inputs: latency, memory and, on request, every step.\n"
+                           "\n"
+                           "  --shape NAME=1,3,...  full shape of an input that the model leaves open; may be\n"
+                           "                        repeated. A range 1..8 is its end: what is reported is the\n"
+                           "                        upper corner (linnet plan also looks inside). --input is\n"
+                           "                        the same\n"
+                           "  --threads N           default: the cores of the largest cluster\n"
+                           "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
+                           "                        default: the best of this machine\n"
+                           "  --seconds S           how long to measure; default 2\n"
+                           "  --signature NAME      entry point; default infer\n"
+                           "  --seed N              seed of the random inputs; default 0\n"
+                           "  --ops                 time every step; --json does so too\n"
+                           "  --json                one JSON object on standard output\n"
+                           "  --help                this text\n";
 
 enum { MOST_RUNS = 1 << 20, FEWEST_RUNS = 5, WARM_RUNS = 2, TRACED_RUNS = 50 };
 
@@ -43,9 +45,12 @@ typedef struct bench {
 } bench;
 
 static int parse(bench *b, int argc, char **argv) {
+    static char shape[] = "--shape"; /* linnet bench has --input */
     for (int i = 1; i < argc; i++) {
         const char *value;
-        int taken = tool_option(&b->common, argc, argv, &i);
+        int taken;
+        if (!strcmp(argv[i], "--input")) argv[i] = shape;
+        taken = tool_option(&b->common, argc, argv, &i);
         if (taken > 0) return taken;
         if (taken == 0) continue;
         if (!strcmp(argv[i], "--json")) {
@@ -261,7 +266,7 @@ static void print_json(const bench *b) {
 
 static void print_text(const bench *b) {
     const linnet_plan_info *m = &b->memory;
-    double kib = 1.0 / 1024, traced = 0;
+    double kb = 1e-3, traced = 0;
     printf("%s: %s, %d thread%s, %s, %d steps\n", b->common.model, arithmetic_dtype(b), (int)m->threads,
            m->threads == 1 ? "" : "s", m->isa, (int)m->steps);
     printf("steady  median %.4g ms, min %.4g, p95 %.4g (%d runs)\n", 1e3 * b->median, 1e3 * b->least, 1e3 * b->p95,
@@ -269,24 +274,24 @@ static void print_text(const bench *b) {
     printf("cold    %.3f ms: load %.3f, plan %.3f, session %.3f, first run %.3f\n", 1e3 * b->cold, 1e3 * b->load,
            1e3 * b->plan_time, 1e3 * b->session_time, 1e3 * b->first);
     printf(
-        "memory  total %.1f KiB: activations %.1f (lower bound %.1f, naive %.1f), scratch %.1f, packed weights %.1f,\n"
+        "memory  total %.1f kB: activations %.1f (lower bound %.1f, naive %.1f), scratch %.1f, packed weights %.1f,\n"
         "        constants %.1f, variables %.1f, io %.1f, bookkeeping %.1f; mapped %.1f\n",
-        kib * (double)m->total, kib * (double)m->activations, kib * (double)m->lower_bound, kib * (double)m->naive,
-        kib * (double)m->scratch, kib * (double)m->packed_weights, kib * (double)m->constants,
-        kib * (double)m->variables, kib * (double)m->io, kib * (double)m->bookkeeping, kib * (double)m->mapped);
+        kb * (double)m->total, kb * (double)m->activations, kb * (double)m->lower_bound, kb * (double)m->naive,
+        kb * (double)m->scratch, kb * (double)m->packed_weights, kb * (double)m->constants, kb * (double)m->variables,
+        kb * (double)m->io, kb * (double)m->bookkeeping, kb * (double)m->mapped);
     if (b->unbounded.code)
         printf("        and later segments, without a bound: %s: %s\n", b->unbounded.op, b->unbounded.what);
     else if (b->most > m->total)
-        printf("        at most %.1f with later segments\n", kib * (double)b->most);
+        printf("        at most %.1f with later segments\n", kb * (double)b->most);
     if (!b->ops) return;
-    printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "KiB", "layout", "kernel", "step");
+    printf("\n%10s %6s %9s %9s  %-14s %-40s %s\n", "us", "%", "GFLOP/s", "kB", "layout", "kernel", "step");
     for (int i = 0; i < m->steps; i++)
         traced += b->steps[i].runs ? (double)b->steps[i].total_ns / (double)b->steps[i].runs : 0;
     for (int i = 0; i < m->steps; i++) {
         const linnet_step_info *s = &b->steps[i];
         double ns = s->runs ? (double)s->total_ns / (double)s->runs : 0;
         printf("%10.1f %6.1f %9.2f %9.1f  %-14s %-40s %s%s%s\n", 1e-3 * ns, traced > 0 ? 100 * ns / traced : 0,
-               ns > 0 ? (double)s->flops / ns : 0, kib * (double)s->bytes, s->layout, s->kernel, s->name,
+               ns > 0 ? (double)s->flops / ns : 0, kb * (double)s->bytes, s->layout, s->kernel, s->name,
                s->fused && s->fused[0] ? " + " : "", s->fused ? s->fused : "");
     }
 }

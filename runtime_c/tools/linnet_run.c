@@ -13,23 +13,24 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static const char help[] =
-    "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]... [options]\n"
-    "Runs the model once, writes every output as NAME.npy, and prints what the file says how to read: labels, boxes,\n"
-    "text.\n"
-    "\n"
-    "  --input NAME=FILE       value of an input: a .npy file; where the model has the steps for it inside\n"
-    "                          (linnet.preprocess), a JPEG, PNG or BMP picture or a sound file. Repeat for every "
-    "input;\n"
-    "                          NAME= may be left out when there is one\n"
-    "  --random                random values (seeded) for inputs that are not given\n"
-    "  --seed N                seed of --random; default 0\n"
-    "  --shape NAME=1,3,...    full shape of an input that the model leaves open and no file gives\n"
-    "  --output-dir FOLDER     where outputs are written, made if absent; default out\n"
-    "  --signature NAME        entry point; default infer\n"
-    "  --threads N             default: the cores of the largest cluster\n"
-    "  --isa-max NAME          scalar, sse2, avx2, ... or neon, dotprod, ...; default: the best of this machine\n"
-    "  --help                  this text\n";
+static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]... [options]\n"
+                           "Runs the model once, writes every output as NAME.npy, and prints labels, boxes and\n"
+                           "text where the file says how to read them.\n"
+                           "\n"
+                           "  --input NAME=FILE     value of an input: a .npy file; where the model has the steps\n"
+                           "                        for it inside (linnet.preprocess), a JPEG, PNG or BMP picture\n"
+                           "                        or a sound file. One for every input; NAME= may be left out\n"
+                           "                        when there is one\n"
+                           "  --random              random values (seeded) for inputs that are not given\n"
+                           "  --seed N              seed of --random; default 0\n"
+                           "  --shape NAME=1,3,...  full shape of an input that the model leaves open and no\n"
+                           "                        file gives\n"
+                           "  --output-dir FOLDER   where outputs are written, made if absent; default out\n"
+                           "  --signature NAME      entry point; default infer\n"
+                           "  --threads N           default: the cores of the largest cluster\n"
+                           "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
+                           "                        default: the best of this machine\n"
+                           "  --help                this text\n";
 
 typedef struct feed {
     const char *name, *path;
@@ -137,14 +138,16 @@ static int load_feeds(run_options *o, const linnet_model *model, int signature, 
                              n ? input.name : "");
         }
         f->name = input.name;
+        for (int j = 0; j < i; j++)
+            if (!strcmp(o->feeds[j].name, f->name)) return tool_usage(tool, "--input %s is given twice", f->name);
         if ((status = read_feed(o, model, &input, f)) != TOOL_OK) return status;
         if (!fits(&input, &f->array)) {
             linnet_tensor_info given = {.dtype = f->array.dtype, .rank = f->array.rank};
             char other[128];
             for (int d = 0; d < f->array.rank; d++) given.shape[d] = f->array.shape[d];
-            return tool_fail(tool, "input '%s': expected %s, got %s in %s", f->name,
-                             tool_tensor_text(&input, text, sizeof text), tool_tensor_text(&given, other, sizeof other),
-                             f->path);
+            return tool_fail(
+                tool, "input '%s': expected %s, got %s in %s; save the array so, or convert the model anew", f->name,
+                tool_tensor_text(&input, text, sizeof text), tool_tensor_text(&given, other, sizeof other), f->path);
         }
         if (input.bytes == 0 && o->common.n_shapes < TOOL_MOST_OPTIONS) {
             linnet_shape *shape = &o->common.shapes[o->common.n_shapes++];

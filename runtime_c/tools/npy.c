@@ -47,7 +47,9 @@ static bool parse_header(const char *header, npy_array *out, char *problem, size
     for (size_t i = 0; i < sizeof types / sizeof *types && *descr == '\''; i++)
         if (!strncmp(descr + 1, types[i].text, 3) && descr[4] == '\'') out->dtype = types[i].dtype;
     if (out->dtype == LINNET_NONE) {
-        snprintf(problem, size, "element type %.12s is not one that linnet has (little endian, no objects)", descr);
+        const int length = *descr == '\'' ? (int)strcspn(descr + 1, "'") + 2 : 12;
+        snprintf(problem, size, "element type %.*s is not one that linnet has (little endian, no objects)",
+                 length > 40 ? 40 : length, descr);
         return false;
     }
     if (strncmp(order, "False", 5) != 0)
