@@ -107,6 +107,23 @@ CASES = {
 }  # fmt: skip
 
 
+def same_bits(model: bytes, rng: np.random.Generator, shape: Sequence[int], runs: int) -> set[int]:
+    """Feeds x, i8, to linnet and to LiteRT's reference kernels, state and all; the values of y that were seen."""
+    made = litert.Interpreter(
+        model_content=model, num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
+    )
+    made.allocate_tensors()
+    session, seen = linnet.Session(linnet.from_tflite(model)), set[int]()
+    for _ in range(runs):
+        x = rng.integers(-128, 128, shape).astype(np.int8)
+        made.set_tensor(made.get_input_details()[0]["index"], x)
+        made.invoke()
+        wanted = made.get_tensor(made.get_output_details()[0]["index"])
+        np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
+        seen.update(wanted.reshape(-1).tolist())
+    return seen
+
+
 @pytest.mark.parametrize("hybrid", ["float", "hybrid", "hybrid asymmetric"])
 @pytest.mark.parametrize("name", list(CASES))
 @pytest.mark.parametrize("op", ["LSTM", "UNIDIRECTIONAL_SEQUENCE_LSTM"])
@@ -211,20 +228,7 @@ def test_svdf_of_integers() -> None:
     ]  # fmt: skip
     operator = O("SVDF", ["x", "f", "t", "b", "s"], ["y"], {"rank": rank, "activation": "relu"})
     model = build(G(tensors, [operator], ["x"], ["y"]))
-    made = litert.Interpreter(
-        model_content=model, num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
-    )
-    made.allocate_tensors()
-    session = linnet.Session(linnet.from_tflite(model))
-    seen = set()
-    for _ in range(8):
-        x = rng.integers(-128, 128, (BATCH, IN)).astype(np.int8)
-        made.set_tensor(made.get_input_details()[0]["index"], x)
-        made.invoke()
-        wanted = made.get_tensor(made.get_output_details()[0]["index"])
-        np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
-        seen.update(wanted.reshape(-1).tolist())
-    assert len(seen) > 10
+    assert len(same_bits(model, rng, [BATCH, IN], 8)) > 10
 
 
 @pytest.mark.parametrize("name", ["plain", "coupled", "peephole", "projection", "clipped", "clipped peephole"])
@@ -264,17 +268,4 @@ def test_integer_lstm_is_the_same_bit_by_bit(op: str, name: str) -> None:
         options |= {"cell_clip": 0.5, "projection_clip": 0.4}
     operator = O(op, operands, ["y"], options, [f"m{i}" for i in range(5)])
     model = build(G(tensors, [operator], ["x"], ["y"]))
-    made = litert.Interpreter(
-        model_content=model, num_threads=1, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
-    )
-    made.allocate_tensors()
-    session = linnet.Session(linnet.from_tflite(model))
-    seen = set()
-    for _ in range(4):
-        x = rng.integers(-128, 128, [*steps, IN]).astype(np.int8)
-        made.set_tensor(made.get_input_details()[0]["index"], x)
-        made.invoke()
-        wanted = made.get_tensor(made.get_output_details()[0]["index"])
-        np.testing.assert_array_equal(session.run({"x": x})["y"], wanted)
-        seen.update(wanted.reshape(-1).tolist())
-    assert len(seen) > 12
+    assert len(same_bits(model, rng, [*steps, IN], 4)) > 12

@@ -256,9 +256,7 @@ def evaluate_node(node: Node) -> list[np.ndarray[Any, Any]] | None:
     return evaluate(message, node.inputs, specs, quantization)
 
 
-def _merge(
-    shapes: Sequence[tuple[Dim, ...] | None],
-) -> tuple[Dim, ...] | None:
+def common_shape(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     """What is known of a value that has one of these shapes."""
     first = shapes[0]
     for other in shapes[1:]:
@@ -285,7 +283,7 @@ def _control_flow(
         for i, t in enumerate(body):
             initial = inputs[2 + i] if i < carried and 2 + i < len(inputs) else None
             if i < carried:
-                specs.append((t.dtype, _merge([t.shape, initial.shape]) if initial is not None else t.shape))
+                specs.append((t.dtype, common_shape(t.shape, initial.shape) if initial is not None else t.shape))
             else:
                 specs.append((t.dtype, None if t.shape is None else (None, *t.shape)))
     else:
@@ -297,7 +295,7 @@ def _control_flow(
                     got=" ".join(t.dtype for t in other.outputs),
                 )  # fmt: skip
         specs = [
-            (group[0].dtype, _merge([t.shape for t in group]))
+            (group[0].dtype, common_shape(*(t.shape for t in group)))
             for group in zip(*(f.outputs for f in functions), strict=True)
         ]
     if len(specs) != outputs:

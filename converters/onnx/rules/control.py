@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx
 
+from linnet._ops import common_shape
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.values import Form, Value, form_of, joined, leaves, merged_kinds, rebuilt, shaped
@@ -78,13 +79,6 @@ def _in_form(op: Operation, body: Body, values: Sequence[Value], forms: Sequence
     return results
 
 
-def merged(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """A shape that holds for both."""
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return tuple(m if m == n else None for m, n in zip(a, b, strict=True))
-
-
 def repeat(
     op: Operation,
     graph: onnx.GraphProto,
@@ -130,7 +124,7 @@ def repeat(
             importer.graph.functions.remove(body.function)
             continue
         results[1 : 1 + len(values)] = _in_form(op, body, after, forms)
-        wider = [merged(s, t.shape) for s, t in zip(shapes, _leaves(results[1 : 1 + len(values)]), strict=True)]
+        wider = [common_shape(s, t.shape) for s, t in zip(shapes, _leaves(results[1 : 1 + len(values)]), strict=True)]
         if wider == shapes:
             break
         shapes = wider if attempt < ROUNDS - 2 else [None] * len(shapes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from linnet._ops import common_shape
 from linnet.converters.tflite.importer import State, Value, own_output
 from linnet.converters.tflite.operation import Operation
 from linnet.converters.tflite.problems import Unsupported
@@ -154,7 +155,9 @@ def while_(op: Operation) -> list[Tensor]:
         taken = body.take(arguments, shapes)
         result = body.run(repeat, taken)
         again = flag(op, body.run(test, result)[0])
-        wider = [merged(s, r.shape) if isinstance(r, Tensor) else None for s, r in zip(shapes, result, strict=True)]
+        wider = [
+            common_shape(s, r.shape) if isinstance(r, Tensor) else None for s, r in zip(shapes, result, strict=True)
+        ]
         if wider == shapes or len(importer.problems) > problems:
             break
         if attempt == ROUNDS - 1:
@@ -175,10 +178,3 @@ def while_(op: Operation) -> list[Tensor]:
         len(values), function=op.function,
     )  # fmt: skip
     return after(op, made, arguments, carried, body)
-
-
-def merged(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
-    """A shape that holds for both."""
-    if a is None or b is None or len(a) != len(b):
-        return None
-    return tuple(m if m == n else None for m, n in zip(a, b, strict=True))
