@@ -17,7 +17,7 @@ from linnet._fetch import FetchError
 
 def main() -> int:
     """Parse the options, run the demo; returns the exit status."""
-    parser = report.parser(__doc__ or "")
+    parser = report.parser("examples.demo", __doc__ or "")
     parser.add_argument("--only", choices=("ocr", "mnist_small"), help="run this demo, without falling back")
     args = parser.parse_args()
     options = report.options(args)

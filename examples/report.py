@@ -37,9 +37,9 @@ class Row:
     milliseconds: float
 
 
-def parser(description: str) -> argparse.ArgumentParser:
-    """A parser with the options that every demo has."""
-    made = argparse.ArgumentParser(description=description)
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options that every demo has; `name` is the module."""
+    made = argparse.ArgumentParser(prog=f"python -m {name}", description=description)
     made.add_argument("--out", type=Path, default=Path("demo-out"), help="folder for .lnt files and pictures")
     made.add_argument("--seconds", type=float, default=3.0, help="time to measure each row for (default: 3)")
     made.add_argument("--threads", type=int, default=None, help="threads per session (default: linnet's choice)")
@@ -47,8 +47,11 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def options(args: argparse.Namespace) -> Options:
-    """The parsed options; makes the output folder."""
-    args.out.mkdir(parents=True, exist_ok=True)
+    """The parsed options; makes the output folder, and ends the program where that is impossible."""
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SystemExit(f"cannot make the folder {args.out}: {error.strerror}; give another --out") from None
     return Options(args.out, args.seconds, args.threads)
 
 
@@ -84,7 +87,5 @@ def print_table(title: str, rows: Sequence[Row], what: str, latency: str) -> Non
 
 
 def size(count: int) -> str:
-    """A number of bytes for people, in units of 1024."""
-    if count < 1024:
-        return f"{count} B"
-    return f"{count / 1024:.1f} KiB" if count < 1024**2 else f"{count / 1024**2:.1f} MiB"
+    """A number of bytes for people, in decimal units as everywhere in linnet."""
+    return f"{count / 1e6:.1f} MB" if count >= 1e6 else f"{count / 1e3:.1f} kB"

@@ -39,10 +39,12 @@ def _name(page: Path) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """mnist_small.onnx (also as model.onnx), digit.npy f32 [1,1,28,28], model.lnt, input.f32: what snippets may name."""
+    """mnist_small.onnx (also as model.onnx), samples.npz, digit.npy f32 [1,1,28,28], model.lnt, input.f32: what snippets
+    may name."""
     digits = ROOT / "examples" / "mnist_small"
     for name in ("mnist_small.onnx", "model.onnx"):
         shutil.copy(digits / "mnist_small.onnx", tmp_path / name)
+    shutil.copy(digits / "samples.npz", tmp_path)
     with np.load(digits / "samples.npz") as samples:
         image = (samples["images"][0].astype(np.float32) / 255)[None, None]
     np.save(tmp_path / "digit.npy", image)

@@ -14,7 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
-from linnet.calibrate import Range, load_batches
+from linnet.calibrate import Range, batches_for, load_batches
 from linnet.graph import emit
 from linnet.quantization_table import Row, Table
 from linnet.quantize import activation_parameters, weight_parameters
@@ -211,6 +211,13 @@ def test_calibration_errors(network: linnet.Graph, tmp_path: Path) -> None:
         load_batches(tmp_path / "c.npz", ["x"])
     np.savez(tmp_path / "d.npz", **{"x:0": np.zeros(3), "x:1": np.ones(4)})
     assert [b["x"].shape for b in load_batches(tmp_path / "d.npz", ["x"])] == [(3,), (4,)]
+    graph = linnet.Graph()
+    main = graph.function()
+    main.outputs.append(linnet.ops.mean(main.placeholder("x", "f32", (1, 3))))
+    graph.signature("infer", main)
+    np.savez(tmp_path / "d2.npz", x=np.zeros((1, 3)))
+    with pytest.raises(linnet.UsageError, match=r"no axis of batches.*expected 3 axes.*got 2 axes.*x=array\[None\]"):
+        batches_for(tmp_path / "d2.npz", graph)
 
 
 def test_shape_arithmetic_in_floats_survives_f16() -> None:

@@ -26,7 +26,7 @@ from linnet.converters.onnx.nodes import (
     size_of,
     substituted,
     type_of,
-)  # fmt: skip
+)
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.randomness import Randomness

@@ -43,16 +43,17 @@ def draw(photo: np.ndarray, faces: Sequence[Face]) -> Image.Image:
 
 def main() -> int:
     """Run by `python -m examples.face`; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m examples.face", description=__doc__)
     parser.add_argument("photos", nargs="*", type=Path, help="JPEG, PNG or BMP")
     parser.add_argument("--out", type=Path, default=Path("."), help="folder for the pictures (default: this one)")
     args = parser.parse_args()
     table = Table()
-    for heading in ("photo", "box: left, top, right, bottom", "score", "presence", "ms"):
-        table.add_column(heading)
-    args.out.mkdir(parents=True, exist_ok=True)
+    table.add_column("photo")
+    for heading in ("box: left, top, right, bottom", "score", "presence", "ms"):
+        table.add_column(heading, justify="right")
     written = []
     try:
+        args.out.mkdir(parents=True, exist_ok=True)
         network = Faces()
         for path in args.photos or [sample_photo()]:
             photo = media.read_image(path)

@@ -27,7 +27,7 @@ def files(paths: list[Path]) -> Iterator[Path]:
 
 def main() -> int:
     """Run by `python -m examples.file_types`; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m examples.file_types", description=__doc__)
     parser.add_argument("paths", nargs="*", type=Path, default=[Path(__file__).resolve().parents[1]])
     parser.add_argument("--limit", type=int, default=100, help="files to look at, at most (default: 100)")
     args = parser.parse_args()
@@ -37,7 +37,7 @@ def main() -> int:
         print(f"file_types: {error}", file=sys.stderr)
         return 1
     table = Table()
-    for heading in ("file", "type", "", "MIME type"):
+    for heading in ("file", "type", "description", "MIME type"):
         table.add_column(heading, overflow="fold")
     table.add_column("score", justify="right")
     status, start, count = 0, time.perf_counter(), 0

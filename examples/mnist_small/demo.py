@@ -23,7 +23,7 @@ _CELL, _COLUMNS, _HEADER = 64, 10, 34
 
 def main() -> int:
     """Run by `python -m examples.mnist_small`; returns the exit status."""
-    run(report.options(report.parser(__doc__ or "").parse_args()))
+    run(report.options(report.parser("examples.mnist_small", __doc__ or "").parse_args()))
     return 0
 
 

@@ -32,7 +32,7 @@ Feeds = dict[str, np.ndarray]
 
 def main() -> int:
     """Run by `python -m examples.ocr`; returns the exit status."""
-    options = report.options(report.parser(__doc__ or "").parse_args())
+    options = report.options(report.parser("examples.ocr", __doc__ or "").parse_args())
     try:
         run(options)
     except FetchError as error:

@@ -19,7 +19,7 @@ from . import detect, picture, sound
 
 def main() -> int:
     """Run by `python -m examples.voice_activity`; returns the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m examples.voice_activity", description=__doc__)
     parser.add_argument("wav", nargs="?", type=Path, help="a WAV file of 16-bit samples")
     parser.add_argument("--out", type=Path, default=Path("voice_activity.png"), help="the picture to write")
     args = parser.parse_args()
@@ -43,7 +43,11 @@ def main() -> int:
     for span in found:
         table.add_row(f"{span.start:.2f}", f"{span.end:.2f}")
     Console(width=None if sys.stdout.isatty() else 100).print(table)
-    picture.draw(samples, probability, found, truth, args.out)
+    try:
+        picture.draw(samples, probability, found, truth, args.out)
+    except (OSError, ValueError) as error:  # ValueError: Pillow knows no format of that extension
+        print(f"voice_activity: cannot write {args.out}: {error}", file=sys.stderr)
+        return 1
     if truth:
         print("Spoken: " + ", ".join(f"{span.start:.2f} to {span.end:.2f} s" for span in truth))
     print(

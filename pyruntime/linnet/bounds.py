@@ -98,6 +98,7 @@ def _range(name: str, i: int, fixed: int | None, given: Dim) -> tuple[int, int]:
         raise UsageError(
             f"dimension {i} of input {name!r} is open in the model and has no bound", code=304, tensor=name,
             expected="a number or a range, such as 1..8", got="?",
+            hint=f"give the bounds of every open dimension: --input {name}=1..8,... or bounds={{{name!r}: ((1, 8), ...)}}",
         )  # fmt: skip
     low, high = (fixed, fixed) if given is None else (given, given) if isinstance(given, int) else given
     if low is None or high is None or not 0 <= low <= high:

@@ -83,6 +83,21 @@ def load_batches(path: str | Path, inputs: Sequence[str]) -> list[dict[str, npt.
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
+def batches_for(path: str | Path, graph: Graph) -> list[dict[str, npt.NDArray[Any]]]:
+    """`load_batches` for the entry point of a graph. Raises UsageError also where an array is one batch, without the axis."""
+    signature = graph.signatures["infer"]
+    batches = load_batches(path, signature.inputs)
+    for name, tensor in zip(signature.inputs, signature.function.inputs, strict=True):
+        rank = batches[0][name].ndim if batches and tensor.shape is not None else -1
+        if tensor.shape is not None and rank == len(tensor.shape) - 1:
+            raise UsageError(
+                "the calibration file has no axis of batches for an input", code=104, tensor=name,
+                expected=f"{len(tensor.shape) + 1} axes, batches first", got=f"{len(tensor.shape)} axes",
+                hint=f"write numpy.stack(list_of_inputs), or numpy.savez(path, {name}=array[None]) for a single one",
+            )  # fmt: skip
+    return batches
+
+
 def _array(archive: Mapping[str, npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
     try:
         return np.asarray(archive[name])

@@ -113,9 +113,9 @@ def convert(
 
 
 def _batches(calibration: Path | None, graph: Any) -> Any:
-    from linnet.calibrate import load_batches
+    from linnet.calibrate import batches_for
 
-    return None if calibration is None else load_batches(calibration, graph.signatures["infer"].inputs)
+    return None if calibration is None else batches_for(calibration, graph)
 
 
 def _check(
@@ -329,7 +329,8 @@ def plan(
     if bound.unbounded:
         click.echo(f"no bound for what depends on data: {bound.unbounded}")
     else:
-        click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes for every shape inside")
+        inside = "" if exact else " for every shape inside"
+        click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes{inside}")
 
 
 @cli.command(short_help="Time a model and every op of it.")

@@ -43,9 +43,10 @@ class Table:
         """Parses a table. Raises UsageError naming file and line for a line that is not `name dtype`."""
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except OSError as error:
+        except (OSError, UnicodeDecodeError) as error:
+            got = "bytes that are no UTF-8" if isinstance(error, ValueError) else error.strerror or str(error)
             raise UsageError(
-                what="the quantization table cannot be read", tensor=str(path), got=error.strerror or str(error),
+                what="the quantization table cannot be read", tensor=str(path), got=got,
                 expected="a text file", hint="write one with quantize(..., table_out=PATH) and edit it",
             ) from None  # fmt: skip
         rows = []

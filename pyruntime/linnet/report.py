@@ -216,11 +216,11 @@ def _convert(model: Any, input_shapes: Mapping[str, Sequence[int]] | None) -> Co
 
 
 def _quantized(graph: Graph, dtype: str, calibration: Any, table: Any) -> Graph:
-    from linnet.calibrate import load_batches
+    from linnet.calibrate import batches_for
     from linnet.quantize import quantize
 
     if isinstance(calibration, str | Path):
-        calibration = load_batches(Path(calibration), graph.signatures["infer"].inputs)
+        calibration = batches_for(calibration, graph)
     return quantize(graph, calibration, dtype, table=table)
 
 

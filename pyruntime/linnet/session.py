@@ -17,7 +17,7 @@ from linnet import _dim_names
 from linnet._generated.ffi import ffi
 from linnet._library import exception, library
 from linnet.bounds import Dim, MemoryBound, Range, inside, resolve, samples, text_of
-from linnet.errors import GraphError, UsageError
+from linnet.errors import GraphError, ResourceError, UsageError
 from linnet.graph import DTYPE_NAMES, Graph, numpy_dtype
 from linnet.model import (
     Array,
@@ -31,7 +31,7 @@ from linnet.model import (
     string_of,
     wrong_shape,
     wrong_type,
-)  # fmt: skip
+)
 
 _PLANS_KEPT = 8
 _MEMORY = (
@@ -200,7 +200,13 @@ class Session:
         if not unbounded:
             self._max_bytes = min(self._max_bytes or most, most)
         if self._arena is None:
-            memory = np.empty(self.bound.arena + 64, np.uint8)
+            try:
+                memory = np.empty(self.bound.arena + 64, np.uint8)
+            except MemoryError:
+                raise ResourceError(
+                    "no memory for an arena of these bounds", code=401, got=f"{self.bound.arena:,} bytes",
+                    hint="give smaller bounds",
+                ) from None  # fmt: skip
             start = -memory.ctypes.data % 64
             self._arena = ffi.from_buffer(memory[start : start + self.bound.arena], require_writable=True)
 
