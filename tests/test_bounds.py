@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import linnet
 from linnet.bounds import Range, inside, parse, resolve, samples
 from linnet.cli import cli
-from linnet.session import Model, TensorSpec
+from linnet.model import Model, TensorSpec
 from tests import zoo
 from tests.capi import NULL, Allocator, Chain, Failure, ffi, lib, text
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import onnx
 
-from linnet.converters.onnx.importer import label, reads
 from linnet.converters.onnx.loader import text_of
+from linnet.converters.onnx.nodes import label, reads
 from linnet.outline import Outline, OutlineNode
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from linnet.errors import UsageError
 
 if TYPE_CHECKING:
-    from linnet.session import TensorSpec
+    from linnet.model import TensorSpec
 
 Dim = int | tuple[int, int] | None
 Range = tuple[tuple[int, int], ...]

@@ -72,7 +72,7 @@ def convert(
     """Convert an ONNX or TFLite MODEL into a .lnt file, quantizing it where --dtype asks for it."""
     import linnet
     from linnet.inspect_ import summary
-    from linnet.session import Model
+    from linnet.model import Model
 
     if output is None and not check:
         raise CommandLineError("nowhere to write to", code=101, hint="give -o model.lnt, or --check to only look")

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.file import write_atomic
+from linnet.model import Model
 from linnet.preprocess._edit import io_key, labels_key, parse_io
-from linnet.session import Model
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
