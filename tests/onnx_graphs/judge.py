@@ -1,4 +1,5 @@
-"""One random graph through linnet and ONNX Runtime: `make` builds it, `judge` compares it under several plans."""
+"""One random graph through linnet and ONNX Runtime: `make` builds it, `judge` compares it under several plans.
+A difference counts beyond what a last bit of the inputs moves; what ONNX Runtime refuses is no case."""
 
 from __future__ import annotations
 
