@@ -20,6 +20,7 @@ import linnet
 from linnet.converters.onnx import hints, rules
 from linnet.converters.onnx.registry import MICROSOFT, RULES
 from linnet.converters.tflite import hints as tflite_hints
+from linnet.converters.tflite import rules as tflite_rules
 from linnet.converters.tflite.registry import RULES as TFLITE_RULES
 from linnet.report import Report
 from tests.native import ROOT
@@ -285,5 +286,6 @@ def test_tflite(tmp_path: Path) -> None:
 
 def test_hints_are_of_ops_without_a_rule() -> None:
     rules.load()
+    tflite_rules.load()
     assert not [name for name in hints.REWRITES if name in RULES or f"{MICROSOFT}:{name}" in RULES]
     assert not set(tflite_hints.REWRITES) & set(TFLITE_RULES)
