@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,8 @@ def from_torch(
     training = module.training
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of the exporter about itself
             program = torch.onnx.export(
                 module, arguments, kwargs=dict(example_kwargs or {}), dynamo=True, verbose=False,
                 dynamic_shapes=dynamic_shapes, input_names=input_names, opset_version=opset,

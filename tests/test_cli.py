@@ -306,3 +306,13 @@ def test_a_full_disk_behind_stdout_is_an_error(command: list[str], mlp: Path) ->
             check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )  # fmt: skip
     refused(done, "No space left")
+
+
+def test_missing_package_is_named(net: Path, tmp_path: Path) -> None:
+    """A dependency that is not installed is one line, not a traceback."""
+    script = (
+        "import sys; sys.modules['onnx'] = None; from linnet.cli import _main; "
+        f"sys.exit(_main(['convert', {str(net)!r}, '-o', {str(tmp_path / 'o.lnt')!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    refused(done, "the package 'onnx' is missing", "pip install onnx")

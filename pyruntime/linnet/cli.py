@@ -501,6 +501,9 @@ def _main(arguments: Sequence[str]) -> int:
     except OSError as error:
         _fail(f"cannot write the output: {error.strerror or error}; nothing of it may have come through")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ModuleNotFoundError as error:
+        name = (error.name or "?").split(".")[0]
+        _fail(f"the package {name!r} is missing; install linnet again with its dependencies, or pip install {name}")
     except Exception as error:
         if os.environ.get("LINNET_TRACEBACK"):
             raise
