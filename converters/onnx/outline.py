@@ -1,4 +1,5 @@
-"""The main graph of an ONNX model as `linnet.outline` has it."""
+"""The main graph of an ONNX model as `linnet.outline` has it.
+The report draws it, so it must come about whether or not the model converts."""
 
 from __future__ import annotations
 

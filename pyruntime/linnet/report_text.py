@@ -1,4 +1,5 @@
-"""A Report as tables for people: `linnet convert --check` prints them, and a failed conversion its problems."""
+"""A Report as tables for people: `linnet convert --check` prints them, and a failed conversion its problems.
+Long lists are cut at MOST_ROWS; the other two forms of the report have all."""
 
 from __future__ import annotations
 

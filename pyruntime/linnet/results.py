@@ -1,4 +1,5 @@
-"""Reading outputs as the metadata of a model says: classes with labels, boxes, text. The metadata is linnet.preprocess's."""
+"""Reading outputs as the metadata of a model says: classes with labels, boxes, text. The metadata is linnet.preprocess's.
+runtime_c/tools/results.c does the same for linnet-run."""
 
 from __future__ import annotations
 
