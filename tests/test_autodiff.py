@@ -80,8 +80,8 @@ def some(*shape: int, seed: int = 0, low: float = 0.3, high: float = 1.7) -> np.
 
 
 UNARY = [
-    "neg", "abs", "sign", "reciprocal", "sqrt", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "floor", "ceil", "round",
-    "trunc", "sin", "cos", "tan", "asinh", "sinh", "cosh", "atan",
+    "neg", "abs", "sign", "reciprocal", "sqrt", "exp", "log", "log1p", "expm1", "tanh", "sigmoid", "erf", "floor", "ceil",
+    "round", "trunc", "sin", "cos", "tan", "asinh", "sinh", "cosh", "atan",
 ]  # fmt: skip
 BINARY = ["add", "sub", "mul", "div", "min", "max", "pow", "mod", "fmod", "atan2"]
 
