@@ -201,6 +201,11 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("convert", net), "-o model.lnt", status=2)
     refused(linnet_command("plan", mlp, "--input", "x=1..,8"), "both of its ends", status=2)
     refused(linnet_command("bench", mlp, "--fast"), "--fast", "see linnet bench --help", status=2)
+    refused(linnet_command("convert", net, "--check", "-o", tmp_path / "o.lnt"), "writes no .lnt file", status=2)
+    refused(
+        linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--calibration", tmp_path / "x.npy"), "add --dtype i8",
+        status=2,
+    )  # fmt: skip
     refused(linnet_command("frobnicate"), "frobnicate", status=2)
     assert not (tmp_path / "o.lnt").exists()
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]

@@ -80,6 +80,10 @@ def convert(
         raise CommandLineError("the output is the model itself", code=101, tensor=str(output), hint="give another path")
     if html is not None and not check:
         raise CommandLineError("--html is the report of --check", code=101, hint="add --check")
+    if output is not None and check:
+        raise CommandLineError("--check writes no .lnt file", code=101, tensor="-o", hint="leave one of both out")
+    if calibration is not None and dtype == "f32" and table is None:
+        raise CommandLineError("--calibration quantizes nothing at f32", code=101, hint="add --dtype i8 or i16")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
     if check:
         return _check(model, shapes, dtype, calibration, table, html, as_json)

@@ -115,7 +115,8 @@ class Session:
     to the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated otherwise.
     count_special: after each run, count what `special` tells (slow). Every run holds the session's own lock, so threads
     may share a session, one at a time.
-    bounds: per input, for each dimension a number, (least, most), or None for what the model declares. Then `bound` is the
+    bounds: per input, for each dimension a number, (least, most), or None for what the model declares; or the same as
+    text, "1..8,3,?,?". Then `bound` is the
     most that any shape inside takes, one arena of that size serves all plans, and a run outside is refused (UsageError).
     Raises FileError, GraphError, UsageError, ResourceError.
     """
@@ -136,7 +137,7 @@ class Session:
         devices: Sequence[Device] = (),
         arena: Array | bytearray | None = None,
         count_special: bool = False,
-        bounds: Mapping[str, Sequence[Dim]] | None = None,
+        bounds: Mapping[str, Sequence[Dim] | str] | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
         if threads is not None and (not isinstance(threads, int) or threads < 0):

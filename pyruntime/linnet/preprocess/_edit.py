@@ -17,6 +17,11 @@ class Edit:
     """A signature under change. `graph` is the copy that the caller gets back."""
 
     def __init__(self, graph: Graph, signature: str) -> None:
+        if not isinstance(graph, Graph):
+            raise UsageError(
+                "the graph cannot be this", code=101, expected="a linnet.Graph", got=type(graph).__name__,
+                hint="linnet.from_onnx(path) makes one",
+            )  # fmt: skip
         if signature not in graph.signatures:
             raise UsageError(
                 f"the graph has no signature {signature!r}", code=102, tensor=signature,
