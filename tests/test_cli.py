@@ -201,6 +201,11 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("convert", net), "-o model.lnt", status=2)
     refused(linnet_command("plan", mlp, "--input", "x=1..,8"), "both of its ends", status=2)
     refused(linnet_command("bench", mlp, "--fast"), "--fast", "see linnet bench --help", status=2)
+    refused(linnet_command("convert", net, "--check", "-o", tmp_path / "o.lnt"), "writes no .lnt file", status=2)
+    refused(
+        linnet_command("convert", net, "-o", tmp_path / "o.lnt", "--calibration", tmp_path / "x.npy"), "add --dtype i8",
+        status=2,
+    )  # fmt: skip
     refused(linnet_command("frobnicate"), "frobnicate", status=2)
     assert not (tmp_path / "o.lnt").exists()
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
@@ -306,3 +311,13 @@ def test_a_full_disk_behind_stdout_is_an_error(command: list[str], mlp: Path) ->
             check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )  # fmt: skip
     refused(done, "No space left")
+
+
+def test_missing_package_is_named(net: Path, tmp_path: Path) -> None:
+    """A dependency that is not installed is one line, not a traceback."""
+    script = (
+        "import sys; sys.modules['onnx'] = None; from linnet.cli import _main; "
+        f"sys.exit(_main(['convert', {str(net)!r}, '-o', {str(tmp_path / 'o.lnt')!r}]))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    refused(done, "the package 'onnx' is missing", "pip install onnx")

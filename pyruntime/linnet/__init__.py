@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
+    from linnet.model import Model, Store, isa_names, load_device
     from linnet.quantize import quantize
     from linnet.report import Report, check
-    from linnet.session import Model, Session, Store, isa_names, load_device
+    from linnet.session import Session
 
 __version__ = "0.1.0"
 
@@ -41,11 +42,11 @@ _LAZY = {
     "Report": "linnet.report",
     "check": "linnet.report",
     "pointwise": "linnet.mapping",
-    "Model": "linnet.session",
+    "Model": "linnet.model",
     "Session": "linnet.session",
-    "Store": "linnet.session",
-    "isa_names": "linnet.session",
-    "load_device": "linnet.session",
+    "Store": "linnet.model",
+    "isa_names": "linnet.model",
+    "load_device": "linnet.model",
 }
 _MODULES = ("autodiff", "converters", "onnx_backend", "ops", "passes", "preprocess")
 

@@ -16,7 +16,8 @@ from linnet._library import exception, library
 from linnet.errors import UsageError
 from linnet.graph import Graph, numpy_dtype
 from linnet.inspect_ import dtype_of_graph
-from linnet.session import Model, Session, TensorSpec
+from linnet.model import Model, TensorSpec
+from linnet.session import Session
 
 _LEAST_RUNS = 5
 _TRACED_RUNS = 20

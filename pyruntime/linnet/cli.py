@@ -72,7 +72,7 @@ def convert(
     """Convert an ONNX or TFLite MODEL into a .lnt file, quantizing it where --dtype asks for it."""
     import linnet
     from linnet.inspect_ import summary
-    from linnet.session import Model
+    from linnet.model import Model
 
     if output is None and not check:
         raise CommandLineError("nowhere to write to", code=101, hint="give -o model.lnt, or --check to only look")
@@ -80,6 +80,10 @@ def convert(
         raise CommandLineError("the output is the model itself", code=101, tensor=str(output), hint="give another path")
     if html is not None and not check:
         raise CommandLineError("--html is the report of --check", code=101, hint="add --check")
+    if output is not None and check:
+        raise CommandLineError("--check writes no .lnt file", code=101, tensor="-o", hint="leave one of both out")
+    if calibration is not None and dtype == "f32" and table is None:
+        raise CommandLineError("--calibration quantizes nothing at f32", code=101, hint="add --dtype i8 or i16")
     shapes = {name: _shape(name, text) for name, text in _pairs(inputs, "--input x=1,3,224,224")}
     if check:
         return _check(model, shapes, dtype, calibration, table, html, as_json)
@@ -501,6 +505,9 @@ def _main(arguments: Sequence[str]) -> int:
     except OSError as error:
         _fail(f"cannot write the output: {error.strerror or error}; nothing of it may have come through")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except ModuleNotFoundError as error:
+        name = (error.name or "?").split(".")[0]
+        _fail(f"the package {name!r} is missing; install linnet again with its dependencies, or pip install {name}")
     except Exception as error:
         if os.environ.get("LINNET_TRACEBACK"):
             raise
