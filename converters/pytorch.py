@@ -46,7 +46,7 @@ def from_torch(
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     if isinstance(example_inputs, list):
         arguments = tuple(example_inputs)
-    training = module.training
+    modes = [(part, part.training) for part in module.modules()]  # parts may be frozen while others train
     module.eval()
     try:
         with torch.no_grad(), warnings.catch_warnings():
@@ -63,7 +63,8 @@ def from_torch(
         )  # fmt: skip
         raise ConversionError([problem]) from error
     finally:
-        module.train(training)
+        for part, training in modes:
+            part.training = training
     graph = _convert(program, sum(p.nbytes for p in (*module.parameters(), *module.buffers())), optimize)
     graph.metadata["source"] = "torch"
     signature = graph.signatures["infer"]
