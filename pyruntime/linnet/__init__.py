@@ -20,7 +20,8 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import converters, onnx_backend, ops, passes, preprocess
+    from linnet import autodiff, converters, onnx_backend, ops, passes, preprocess
+    from linnet.autodiff import gradients
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -36,6 +37,7 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
+    "gradients": "linnet.autodiff",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -46,13 +48,13 @@ _LAZY = {
     "isa_names": "linnet.model",
     "load_device": "linnet.model",
 }
-_MODULES = ("converters", "onnx_backend", "ops", "passes", "preprocess")
+_MODULES = ("autodiff", "converters", "onnx_backend", "ops", "passes", "preprocess")
 
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "check", "converters", "from_onnx", "from_tflite", "from_torch", "isa_names", "load_device", "onnx_backend", "ops", "passes",
-    "pointwise", "preprocess", "quantize",
+    "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "isa_names", "load_device",
+    "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
 ]  # fmt: skip
 
 
