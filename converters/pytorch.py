@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,10 +46,11 @@ def from_torch(
     arguments = example_inputs if isinstance(example_inputs, tuple) else (example_inputs,)
     if isinstance(example_inputs, list):
         arguments = tuple(example_inputs)
-    training = module.training
+    modes = [(part, part.training) for part in module.modules()]  # parts may be frozen while others train
     module.eval()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of the exporter about itself
             program = torch.onnx.export(
                 module, arguments, kwargs=dict(example_kwargs or {}), dynamo=True, verbose=False,
                 dynamic_shapes=dynamic_shapes, input_names=input_names, opset_version=opset,
@@ -61,7 +63,8 @@ def from_torch(
         )  # fmt: skip
         raise ConversionError([problem]) from error
     finally:
-        module.train(training)
+        for part, training in modes:
+            part.training = training
     graph = _convert(program, sum(p.nbytes for p in (*module.parameters(), *module.buffers())), optimize)
     graph.metadata["source"] = "torch"
     signature = graph.signatures["infer"]

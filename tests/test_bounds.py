@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import linnet
 from linnet.bounds import Range, inside, parse, resolve, samples
 from linnet.cli import cli
-from linnet.session import Model, TensorSpec
+from linnet.model import Model, TensorSpec
 from tests import zoo
 from tests.capi import NULL, Allocator, Chain, Failure, ffi, lib, text
 
@@ -129,6 +129,7 @@ def test_real_models_stay_inside(name: str, dims: Range, count: int) -> None:
 
 def test_a_session_refuses_what_is_outside() -> None:
     session = linnet.Session(_picture(), threads=1, bounds={"x": ((2, 4), None, (2, 40), 30)})
+    assert session.bound == linnet.Session(_picture(), threads=1, bounds={"x": "2..4,?,2..40,30"}).bound
     arena = session.bound.arena if session.bound else 0
     for n, h in ((2, 2), (4, 40), (3, 17)):
         x = np.ones((n, 3, h, 30), np.float32)

@@ -1,4 +1,5 @@
-"""`linnet.check` and `linnet convert --check`: one report of everything, and nothing written."""
+"""`linnet.check` and `linnet convert --check`: one report of everything, and nothing written.
+The text, the JSON and the page are held against each other, and the figures against a plan."""
 
 from __future__ import annotations
 
@@ -16,6 +17,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import linnet
+from linnet.converters.onnx import hints, rules
+from linnet.converters.onnx.registry import MICROSOFT, RULES
+from linnet.converters.tflite import hints as tflite_hints
+from linnet.converters.tflite import rules as tflite_rules
+from linnet.converters.tflite.registry import RULES as TFLITE_RULES
 from linnet.report import Report
 from tests.native import ROOT
 from tests.tflite_models import G, O, T, build
@@ -276,3 +282,10 @@ def test_tflite(tmp_path: Path) -> None:
     assert problem.op == "LSH_PROJECTION" and "outside of the model" in problem.hint
     assert {row.op for row in report.operations} >= {"matmul"} and not report.memory.complete
     page_of(report)
+
+
+def test_hints_are_of_ops_without_a_rule() -> None:
+    rules.load()
+    tflite_rules.load()
+    assert not [name for name in hints.REWRITES if name in RULES or f"{MICROSOFT}:{name}" in RULES]
+    assert not set(tflite_hints.REWRITES) & set(TFLITE_RULES)

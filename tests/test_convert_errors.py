@@ -283,3 +283,42 @@ def test_damaged_models_never_raise_anything_else() -> None:
         except linnet.Error:
             refused += 1
     assert refused > 20
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("g (float[N,4] x) => (seq(float[K,4]) y) <int64 s = {0}> { y = SplitToSequence(x, s) }", "parts of length 0"),
+        ("g (float[1,2,4] t, int64[4] s) => (float[N,H,W,2] y) { y = AffineGrid(t, s) }", r"theta of shape \[1, 2, 4\]"),
+        (
+            'g (int64[4] x) => (float[K] y) { y = TfIdfVectorizer<mode: string = "TF", min_gram_length: int = 1,'
+            " max_gram_length: int = 1, max_skip_count: int = 0, ngram_counts: ints = [0],"
+            " ngram_indexes: ints = [0, 1099511627776], pool_int64s: ints = [1, 2]>(x) }",
+            "ngram_indexes from 0 to 1099511627776",
+        ),
+    ],
+)  # fmt: skip
+def test_senseless_operands(text: str, words: str) -> None:
+    model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 20]> ' + text)
+    with pytest.raises(linnet.ConversionError, match=words):
+        linnet.from_onnx(model)
+
+
+def test_what_is_no_model_says_what_it_is(tmp_path: Path) -> None:
+    """from_onnx knows other formats by their content, as `linnet convert` does."""
+    for name, content, words in (
+        ("a.onnx", b"\x89HDF\r\n\x1a\n" + bytes(50), "is a Keras file.*TFLiteConverter"),
+        ("b.onnx", b"LINNET\r\n" + bytes(50), "is a linnet file already"),
+        ("c.onnx", bytes(4) + b"TFL3" + bytes(50), "is a TFLite model; give it to linnet.from_tflite"),
+        ("d.pb", b"\xff" * 50, "is no ONNX model, or is damaged; give an .onnx or .tflite file"),
+        ("e.onnx", b"", "is empty"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(linnet.FileError, match=words):
+            linnet.from_onnx(tmp_path / name)
+    with pytest.raises(linnet.FileError, match="is a folder"):
+        linnet.from_onnx(tmp_path)
+    with pytest.raises(linnet.UsageError, match=r"expected a path or an onnx.ModelProto, got bytes"):
+        linnet.from_onnx(b"bytes")  # type: ignore[arg-type]
+    with pytest.raises(linnet.UsageError, match=r"expected a linnet.Graph, got str"):
+        linnet.preprocess.image("a.onnx", "x")  # type: ignore[arg-type]

@@ -1,4 +1,5 @@
-"""docs/ops.md says what the rules say today; and what it says of a few ops is so."""
+"""docs/ops.md says what the rules say today; and what it says of a few ops is so.
+A rule that changes without `make generate` fails here."""
 
 from __future__ import annotations
 
@@ -17,10 +18,15 @@ def rows(heading: str) -> dict[str, list[str]]:
 
 
 def test_page_is_current() -> None:
-    from linnet.converters.coverage import BEGIN, page
+    from onnx import defs
 
-    assert PAGE.read_text().endswith(page()), "run: python -m linnet.converters.coverage docs/ops.md"
+    from linnet.converters.coverage import BEGIN, page
+    from linnet.converters.onnx.registry import NEWEST_OPSET
+
     assert BEGIN in PAGE.read_text()
+    if defs.onnx_opset_version() != NEWEST_OPSET:
+        return  # the page lists the ops of one release of onnx; linnet works with several
+    assert PAGE.read_text().endswith(page()), "run: python -m linnet.converters.coverage docs/ops.md"
 
 
 def test_what_the_page_says() -> None:

@@ -148,6 +148,14 @@ def test_readme_opens_with_six_lines_of_python_and_a_dozen_of_c() -> None:
     assert fences[1][0] == "c" and len([line for line in fences[1][1].splitlines() if line.strip()]) <= 24
 
 
+def test_readme_states_the_figures_of_the_generated_pages() -> None:
+    readme = (ROOT / "README.md").read_text()
+    cases = re.search(r"\| together \| (\d+) \| (\d+) ", (ROOT / "docs" / "onnx_coverage.md").read_text())
+    ops = re.search(r"(\d+) of the (\d+) builtin ops", (ROOT / "docs" / "ops.md").read_text())
+    assert cases and f"{int(cases[2]):,} of ONNX's {int(cases[1]):,} node cases" in readme
+    assert ops and f"{ops[1]} of {ops[2]} ops" in readme
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         if not page.exists():

@@ -1,4 +1,5 @@
-"""The examples do real tasks: their answers are those of independent programs, and their commands give tables and pictures."""
+"""The examples do real tasks: their answers are those of independent programs, and their commands give tables and pictures.
+All of them fetch their models from the package index, and skip where it is out of reach."""
 
 from __future__ import annotations
 

@@ -55,8 +55,9 @@ def test_lenet_with_an_open_batch() -> None:
         nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.AvgPool2d(2), nn.Conv2d(6, 16, 5), nn.Tanh(), nn.MaxPool2d(2),
         nn.Flatten(), nn.Linear(400, 84), nn.BatchNorm1d(84), nn.GELU(), nn.Linear(84, 10),
     ).train()  # fmt: skip
+    net[8].eval()  # a frozen batch norm stays frozen
     graph = linnet.from_torch(net, torch.zeros(2, 1, 28, 28), ({0: Dim("batch")},))
-    assert net.training and all(layer.training for layer in net)
+    assert net.training and [layer.training for layer in net] == [i != 8 for i in range(11)]
     signature = graph.signatures["infer"]
     assert signature.inputs == ["input"] and signature.outputs == ["output"]
     assert signature.function.inputs[0].shape == ("batch", 1, 28, 28) and graph.metadata["source"] == "torch"

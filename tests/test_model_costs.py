@@ -1,4 +1,5 @@
-"""What converting and planning costs, by the report's own measurement (tests.report_models), and that docs/models.md is whole."""
+"""What converting and planning costs, by the report's own measurement (tests.report_models), and that docs/models.md is whole.
+docs/models.md has the figures of all models; two are measured here, against the limits that the project sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Further ops of com.microsoft against ONNX Runtime; those that it runs on GPUs only, against their formula in NumPy."""
+"""Further ops of com.microsoft against ONNX Runtime; those that it runs on GPUs only, against their formula in NumPy.
+Attention has a file of its own (test_onnx_attention.py), integers another (test_onnx_quantized.py)."""
 
 from __future__ import annotations
 

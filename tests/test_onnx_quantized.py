@@ -4,6 +4,7 @@ The reference is ONNX Runtime's integer result: at most one quantum away, and th
 from __future__ import annotations
 
 import platform
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -359,6 +360,12 @@ def microsoft(
 RANDOM = np.random.default_rng(11)
 
 
+@pytest.fixture(autouse=True)
+def own_numbers(request: pytest.FixtureRequest) -> None:
+    """Every test draws the same numbers, whichever ran before it."""
+    RANDOM.bit_generator.state = np.random.default_rng(zlib.crc32(request.node.name.encode())).bit_generator.state
+
+
 def f32(*shape: int) -> Array:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
@@ -591,5 +598,5 @@ def test_lstm_that_the_dynamic_quantizer_writes(direction: str, per_channel: boo
     for name in outputs:
         own, other = (np.abs(v[name] - truth[name]) for v in (mine, theirs))
         assert mine[name].shape == theirs[name].shape
-        assert own.mean() < 1.05 * other.mean() and own.max() < 0.02, (own.max(), other.max())
+        assert own.mean() < 1.05 * other.mean() and own.max() < 0.001 + 1.05 * other.max(), (own.max(), other.max())
         assert np.abs(mine[name] - theirs[name]).max() < 0.003

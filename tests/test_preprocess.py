@@ -336,6 +336,7 @@ def test_top_k_of_integers_and_keeping_the_output(tmp_path: Path) -> None:
         ("cannot read the labels", lambda g: linnet.preprocess.top_k(g, "output", 1, labels=tmp_path / "none.txt")),
         ("has no output 'y'", lambda g: linnet.preprocess.top_k(g, "y", 1)),
         ("unknown activation", lambda g: linnet.preprocess.top_k(g, "output", 1, activation="tanh")),
+        ("without spaces", lambda g: linnet.preprocess.top_k(g, "output", 1, names=("my scores", "classes"))),
         (
             "an output 'output' already",
             lambda g: linnet.preprocess.top_k(g, "output", 1, names=("output", "b"), keep=True),

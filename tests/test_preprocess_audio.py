@@ -4,6 +4,7 @@ TensorFlow and SciPy; and MLPerf Tiny's keyword spotting from a recording to a w
 from __future__ import annotations
 
 import dataclasses
+import struct
 import wave
 from pathlib import Path
 from typing import Any
@@ -235,6 +236,27 @@ def _recording(path: Path, samples: np.ndarray, rate: int = 16000, channels: int
         file.setframerate(rate)
         file.writeframes(samples.tobytes())
     return path
+
+
+@pytest.mark.parametrize("decoder", ["soundfile", "wave"])
+def test_wav_files_by_either_decoder(decoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the extra `audio` and without: the same samples, and the same kind of error for what is no PCM of 8 to 32 bits."""
+    pytest.importorskip("soundfile", reason="one of the two decoders: pip install soundfile (1 MB)")
+    if decoder == "wave":
+        monkeypatch.setattr(media.importlib.util, "find_spec", lambda name: None)
+    x = np.round(sound(300) * 100) / 128
+    for dtype, scale, zero in ((np.uint8, 128, 128), (np.int16, 2**15, 0), (np.int32, 2**31, 0)):
+        path = _recording(tmp_path / "x.wav", np.repeat((x * scale + zero).astype(dtype), 2), channels=2)
+        np.testing.assert_array_equal(media.read_sound(path, "f32", 16000), x.astype(np.float32))
+    good = path.read_bytes()
+    for bits in (0, 40, 64, 128):
+        size = bits // 8
+        path.write_bytes(
+            good[:22] + struct.pack("<HIIHH", 1, 16000, 16000 * size, size, bits) + good[36:40] + struct.pack("<I", 4 * size)
+            + bytes(4 * size)
+        )  # fmt: skip
+        with pytest.raises(linnet.UsageError, match=r"x\.wav"):
+            media.read_sound(path, "f32", 0)
 
 
 def test_sound_files(tmp_path: Path) -> None:

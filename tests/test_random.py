@@ -62,7 +62,7 @@ def test_bits_are_philox(seed: int, stream: int, counter: int) -> None:
 @pytest.mark.parametrize("kind", ["bits", "uniform", "normal"])
 def test_same_bits_on_every_isa_and_thread_count(kind: str) -> None:
     expected = draw(kind, (37, 1001), 5, 2, 9, threads=1, isa_max="scalar")
-    for isa in linnet.session.isa_names():
+    for isa in linnet.isa_names():
         for threads in (1, 2):
             assert np.array_equal(draw(kind, (37, 1001), 5, 2, 9, threads=threads, isa_max=isa), expected)
 

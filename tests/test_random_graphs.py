@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.session import isa_names
+from linnet.model import isa_names
 from tests.native import ROOT
 
 ACCEPTED = {"pass", "none", "refused", "reference"}

@@ -1,4 +1,5 @@
-"""Open dimensions by name: through conversion, into the file, and held equal in a run; shape vectors known in part."""
+"""Open dimensions by name: through conversion, into the file, and held equal in a run; shape vectors known in part.
+Names are those of the ONNX file; C knows nothing of them, and Python checks them in every run."""
 
 from __future__ import annotations
 

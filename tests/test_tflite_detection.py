@@ -1,4 +1,5 @@
-"""Non-maximum suppression and detection post-processing of TFLite against LiteRT, on boxes of which many overlap."""
+"""Non-maximum suppression and detection post-processing of TFLite against LiteRT, on boxes of which many overlap.
+Ties and limits that are met exactly are among them, for there kernels that look alike part."""
 
 from __future__ import annotations
 

@@ -189,3 +189,4 @@ def test_bench_wants_open_shapes_in_words(tmp_path: Path) -> None:
 def test_help(name: str, tmp_path: Path) -> None:
     done = _tool(name, "--help", cwd=tmp_path)
     assert done.returncode == 0 and done.stdout.startswith(f"usage: {name} MODEL.lnt") and not done.stderr
+    assert max(map(len, done.stdout.splitlines())) <= 80

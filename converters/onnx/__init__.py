@@ -3,6 +3,7 @@ Loading, the walk over the graph, the rules per op, and the rewrites that follow
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from linnet.converters.onnx.importer import Importer
 from linnet.converters.onnx.interface import Shapes
 from linnet.converters.onnx.outline import outline
 from linnet.converters.onnx.problems import ConversionError, Problem
+from linnet.errors import UsageError
 from linnet.graph import Graph
 from linnet.outline import Conversion
 
@@ -44,6 +46,11 @@ def examine(
 ) -> Conversion:
     """As `from_onnx`, but problems are returned beside what could be converted. Raises `FileError`."""
     folder = None
+    if not isinstance(model, str | os.PathLike | onnx.ModelProto):
+        raise UsageError(
+            "the model cannot be this", code=101, expected="a path or an onnx.ModelProto", got=type(model).__name__,
+            hint="onnx.load_model_from_string(content) makes one of bytes",
+        )  # fmt: skip
     if not isinstance(model, onnx.ModelProto):
         model, folder = loader.load(model)
     importer = Importer(model, folder)

@@ -4,7 +4,7 @@ A node that fails gives placeholders of the right shape, as far as ONNX's own in
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import onnx
@@ -14,17 +14,28 @@ from linnet.converters.onnx import interface, legacy, narrow, rules
 from linnet.converters.onnx.hints import nearest
 from linnet.converters.onnx.interface import dims_of
 from linnet.converters.onnx.loader import array_from, text_of
+from linnet.converters.onnx.nodes import (
+    MAIN,
+    has_body,
+    label,
+    opsets_of,
+    pick,
+    proto_of,
+    reads,
+    schema_of,
+    size_of,
+    substituted,
+    type_of,
+)
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
 from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
-from linnet.converters.onnx.values import COMPOSITE, Listed, Maybe, Packed, Value, leaves, rebuilt
+from linnet.converters.onnx.values import COMPOSITE, Value, leaves, rebuilt
 from linnet.errors import Error, GraphError
 from linnet.graph import Dim, Function, Graph, Tensor
 
-MAIN = ("", "ai.onnx")
 OLDEST_OPSET = 1  # an op of an old opset is refused only where it has attributes that no rule honours
-NUMBERS = {name: number for number, name in DTYPES.items()}
 FUSED_EARLY = {"LayerNormalization"}  # ONNX Runtime's optimizer writes it into models of older opsets than defined it
 MAX_DEPTH = 32  # of functions inside functions
 MAX_GROWTH = 100  # nodes that are converted, functions inlined, for each node in the file (and 20,000)
@@ -62,24 +73,6 @@ class Body(Scope):
             inside = self.function.placeholder(tensor.name, tensor.dtype, shape)
             self.captured[tensor] = inside
         return self.captured[tensor]
-
-
-def schema_of(op_type: str, opset: int) -> Any:
-    """The definition of an ai.onnx op at an opset; the newest where it is younger than that."""
-    try:
-        return defs.get_schema(op_type, opset, "")
-    except defs.SchemaError:
-        return defs.get_schema(op_type, defs.onnx_opset_version(), "")
-
-
-def opsets_of(imports: Iterable[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Numbers beyond what onnx's tables take are as good as the largest: a newer opset than linnet reads is a problem anyway."""
-    return {("" if o.domain in MAIN else o.domain): min(max(o.version, 0), 2**31 - 1) for o in imports}
-
-
-def label(node: NodeProto) -> str:
-    """The node's name, or its first output when it has none."""
-    return text_of(node.name or next((o for o in node.output if o), ""))
 
 
 class Importer:
@@ -208,7 +201,7 @@ class Importer:
                 or any(a.HasField("g") for a in node.attribute)
             ):
                 return
-            given = {n: _proto_of(v, self.kinds) for n, v in zip(node.input, operands, strict=True) if v is not None}
+            given = {n: proto_of(v, self.kinds) for n, v in zip(node.input, operands, strict=True) if v is not None}
             constants = {
                 name: onnx.numpy_helper.from_array(value.data, name)
                 for name, value in zip(node.input, operands, strict=True)
@@ -547,84 +540,3 @@ class Importer:
         interface.declare_outputs(self, graph, scope)
         self.randomness.advance()
         return self.graph
-
-
-def size_of(graph: onnx.GraphProto | FunctionProto) -> int:
-    """Nodes of a graph, with those of its subgraphs."""
-    inner = (a.g for n in graph.node for a in n.attribute if a.type == a.GRAPH)
-    return len(graph.node) + sum(map(size_of, inner))
-
-
-def reads(node: NodeProto) -> set[str]:
-    """Names that a node reads, those its subgraphs take from outside included."""
-    names = {n for n in node.input if n}
-    for attribute in node.attribute:
-        for graph in [attribute.g] if attribute.type == attribute.GRAPH else attribute.graphs:
-            made = {t.name for t in graph.initializer} | {i.name for i in graph.input}
-            made |= {o for inner in graph.node for o in inner.output}
-            for inner in graph.node:
-                names |= reads(inner) - made
-            names |= {o.name for o in graph.output} - made
-    return names
-
-
-def type_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> bytes:
-    """A serialized TypeProto of a value."""
-    text: bytes = _proto_of(value, kinds).SerializeToString()
-    return text
-
-
-def _proto_of(value: Value, kinds: Mapping[Tensor, narrow.Kind]) -> TypeProto:
-    proto = TypeProto()
-    if isinstance(value, Maybe):
-        proto.optional_type.elem_type.CopyFrom(_proto_of(value.value, kinds))
-    elif isinstance(value, (Listed, Packed)):
-        dtype = value.dtype if isinstance(value, Listed) else value.values.dtype
-        kind = value.kind if isinstance(value, Listed) else kinds.get(value.values)
-        proto.sequence_type.elem_type.tensor_type.elem_type = kind.number if kind else NUMBERS[dtype]
-    elif value is not None:
-        kind = kinds.get(value)
-        proto.tensor_type.elem_type = kind.number if kind else NUMBERS[value.dtype]
-        if value.shape is not None:
-            proto.tensor_type.shape.SetInParent()
-            for d in value.shape:
-                dim = proto.tensor_type.shape.dim.add()
-                if isinstance(d, int):
-                    dim.dim_value = d
-                elif isinstance(d, str):
-                    dim.dim_param = d
-    return proto
-
-
-def has_body(op_type: str, domain: str) -> bool:
-    """Whether ONNX defines the op by a function, by which it can be lowered."""
-    schema = defs.get_schema(op_type, domain)
-    return bool(schema.has_function or schema.has_context_dependent_function)
-
-
-def pick(get: Any, versions: Sequence[int], opset: int) -> bytes:
-    """The serialized function body for an opset."""
-    version = max((v for v in versions if v <= opset), default=min(versions))
-    return bytes(get(version))
-
-
-def substituted(node: NodeProto, given: Mapping[str, onnx.AttributeProto]) -> NodeProto:
-    """A node of a function body with references to the function's attributes replaced by their values."""
-    result = NodeProto()
-    result.CopyFrom(node)
-    del result.attribute[:]
-    for attribute in node.attribute:
-        if attribute.ref_attr_name:
-            if attribute.ref_attr_name in given:
-                copy = result.attribute.add()
-                copy.CopyFrom(given[attribute.ref_attr_name])
-                copy.name = attribute.name
-            continue
-        copy = result.attribute.add()
-        copy.CopyFrom(attribute)
-        graphs = [copy.g] if copy.type == copy.GRAPH else list(copy.graphs)
-        for graph in graphs:
-            inner = [substituted(n, given) for n in graph.node]
-            del graph.node[:]
-            graph.node.extend(inner)
-    return result

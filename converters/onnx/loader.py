@@ -22,6 +22,8 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
     path = Path(path)
     if not path.exists():
         raise FileError("there is no such file", tensor=str(path), code=201, hint="check the path")
+    if path.is_dir():
+        _other_format(path)
     if not path.is_file():
         raise FileError("is no regular file", tensor=str(path), code=202, hint="give the path of an .onnx file")
     if path.stat().st_size == 0:
@@ -33,10 +35,19 @@ def load(path: str | Path) -> tuple[onnx.ModelProto, str]:
     except OSError as error:
         raise FileError(f"cannot be read: {error.strerror}", tensor=str(path), code=202) from None
     except Exception:  # protobuf raises DecodeError, or ValueError above 2 GiB
+        _other_format(path)
         raise FileError("is no ONNX model, or is damaged", tensor=str(path), code=206, hint=again) from None
     if not model.HasField("graph"):
         raise FileError("is no ONNX model: it has no graph", tensor=str(path), code=206, hint=again)
     return model, str(path.resolve().parent)
+
+
+def _other_format(path: Path) -> None:
+    """Raises FileError where a file that is no ONNX model is known to be of another format."""
+    from linnet.converters import formats, tflite
+
+    if path.suffix.lower() != ".pb" and formats.importer_of(path) is tflite:  # .pb: importer_of itself would ask here
+        raise FileError("is a TFLite model", tensor=str(path), code=203, hint="give it to linnet.from_tflite")
 
 
 def array_from(proto: onnx.TensorProto, folder: str | None) -> tuple[npt.NDArray[Any], str]:

@@ -1,4 +1,5 @@
-"""The main graph of an ONNX model as `linnet.outline` has it."""
+"""The main graph of an ONNX model as `linnet.outline` has it.
+The report draws it, so it must come about whether or not the model converts."""
 
 from __future__ import annotations
 
@@ -6,8 +7,8 @@ from collections.abc import Iterable
 
 import onnx
 
-from linnet.converters.onnx.importer import label, reads
 from linnet.converters.onnx.loader import text_of
+from linnet.converters.onnx.nodes import label, reads
 from linnet.outline import Outline, OutlineNode
 
 

@@ -1,4 +1,5 @@
-"""What to do about a TFLite op that has no rule: another spelling, or an option of the converter that wrote the file."""
+"""What to do about a TFLite op that has no rule: another spelling, or an option of the converter that wrote the file.
+Without an entry of its own, an op gets the nearest spelling among those that have a rule."""
 
 from __future__ import annotations
 
@@ -15,7 +16,6 @@ _GENERAL = "replace it by builtin ops, or write a rule (CONTRIBUTING.md)"
 REWRITES = {
     "DELEGATE": "give the file as it was before a delegate took parts of it",
     "LSH_PROJECTION": _STRINGS,
-    "MULTINOMIAL": "feed random numbers r as an input: ARG_MAX of log(p) - log(-log(r))",
     "SKIP_GRAM": _STRINGS,
 }  # fmt: skip
 

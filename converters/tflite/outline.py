@@ -1,4 +1,5 @@
-"""Subgraph 0 of a TFLite model as `linnet.outline` has it."""
+"""Subgraph 0 of a TFLite model as `linnet.outline` has it.
+The report draws it, so it must come about whether or not the model converts."""
 
 from __future__ import annotations
 

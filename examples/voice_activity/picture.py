@@ -1,4 +1,5 @@
-"""A PNG of a sound: its waveform with the found spans shaded, and the probability of speech below, over time."""
+"""A PNG of a sound: its waveform with the found spans shaded, and the probability of speech below, over time.
+Drawn with Pillow alone, so that the example needs no plotting library."""
 
 from __future__ import annotations
 

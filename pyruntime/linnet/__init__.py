@@ -20,14 +20,16 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import converters, onnx_backend, ops, passes, preprocess
+    from linnet import autodiff, converters, onnx_backend, ops, passes, preprocess
+    from linnet.autodiff import gradients
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
+    from linnet.model import Model, Store, isa_names, load_device
     from linnet.quantize import quantize
     from linnet.report import Report, check
-    from linnet.session import Model, Session, Store, isa_names, load_device
+    from linnet.session import Session
 
 __version__ = "0.1.0"
 
@@ -35,23 +37,24 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
+    "gradients": "linnet.autodiff",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
     "pointwise": "linnet.mapping",
-    "Model": "linnet.session",
+    "Model": "linnet.model",
     "Session": "linnet.session",
-    "Store": "linnet.session",
-    "isa_names": "linnet.session",
-    "load_device": "linnet.session",
+    "Store": "linnet.model",
+    "isa_names": "linnet.model",
+    "load_device": "linnet.model",
 }
-_MODULES = ("converters", "onnx_backend", "ops", "passes", "preprocess")
+_MODULES = ("autodiff", "converters", "onnx_backend", "ops", "passes", "preprocess")
 
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "check", "converters", "from_onnx", "from_tflite", "from_torch", "isa_names", "load_device", "onnx_backend", "ops", "passes",
-    "pointwise", "preprocess", "quantize",
+    "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "isa_names", "load_device",
+    "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
 ]  # fmt: skip
 
 

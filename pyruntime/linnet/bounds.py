@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from linnet.errors import UsageError
 
 if TYPE_CHECKING:
-    from linnet.session import TensorSpec
+    from linnet.model import TensorSpec
 
 Dim = int | tuple[int, int] | None
 Range = tuple[tuple[int, int], ...]
@@ -66,10 +66,11 @@ def text_of(dims: Sequence[Dim]) -> str:
     return ",".join("?" if d is None else str(d) if isinstance(d, int) else f"{d[0]}..{d[1]}" for d in dims)
 
 
-def resolve(bounds: Mapping[str, Sequence[Dim]], specs: Iterable[TensorSpec]) -> dict[str, Range]:
+def resolve(bounds: Mapping[str, Sequence[Dim] | str], specs: Iterable[TensorSpec]) -> dict[str, Range]:
     """A range for every dimension of every input. Raises UsageError where neither the model nor the bounds give one, or
     where they contradict each other."""
     declared = {spec.name: spec.shape for spec in specs}
+    bounds = {name: parse(name, given) if isinstance(given, str) else given for name, given in bounds.items()}
     for name in bounds:
         if name not in declared:
             raise UsageError(
@@ -78,7 +79,7 @@ def resolve(bounds: Mapping[str, Sequence[Dim]], specs: Iterable[TensorSpec]) ->
             )  # fmt: skip
     ranges: dict[str, Range] = {}
     for name, shape in declared.items():
-        given = bounds.get(name)
+        given: Sequence[Dim] | None = bounds.get(name)
         rank = len(shape) if shape is not None else None if given is None else len(given)
         if rank is None or (given is not None and len(given) != rank):
             raise UsageError(

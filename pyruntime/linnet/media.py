@@ -120,6 +120,8 @@ def _with_wave(path: Path) -> tuple[Array, int]:
         with wave.open(str(path), "rb") as sound:
             channels, width, count = sound.getnchannels(), sound.getsampwidth(), sound.getnframes()
             _check_length(path, count, channels)
+            if width > 4:
+                raise wave.Error(f"samples of {8 * width} bits")
             content, found = sound.readframes(count), sound.getframerate()
     except (wave.Error, EOFError, OSError) as error:
         raise _problem(

@@ -18,7 +18,8 @@ from linnet.outline import Conversion, Outline
 if TYPE_CHECKING:
     import onnx
 
-    from linnet.session import Device, Step
+    from linnet.model import Device
+    from linnet.session import Step
 
 LOOP_BOUND = 4096  # iterations of a loop whose carried shapes change (docs/converting.md)
 _GUESSES = (0, 32, 64, 128, 256, 320, 512, 1024, 16000)  # sizes of open dimensions; 0: by rank
@@ -364,7 +365,8 @@ class _Estimate:
 
     def plan(self, graph: Graph, strict: bool) -> None:
         """strict: what the file or its plan is refused for, at sizes that nobody assumed, is a problem of the model."""
-        from linnet.session import Model, Session
+        from linnet.model import Model
+        from linnet.session import Session
 
         try:
             model = Model(graph)

@@ -1,4 +1,5 @@
-"""A Report as one HTML page that loads nothing: tables on the left, the drawn graph on the right (report.html is its frame)."""
+"""A Report as one HTML page that loads nothing: tables on the left, the drawn graph on the right (report.html is its frame).
+Whatever comes out of the model is escaped: a name may be anything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A Report as tables for people: `linnet convert --check` prints them, and a failed conversion its problems."""
+"""A Report as tables for people: `linnet convert --check` prints them, and a failed conversion its problems.
+Long lists are cut at MOST_ROWS; the other two forms of the report have all."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from linnet.errors import Problem
 from linnet.report import Report
-from linnet.tables import region, size, table
+from linnet.tables import count, region, size, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,8 +42,10 @@ def tables(report: Report) -> list[Table]:
     made += _dynamic(report)
     if report.memory.regions:
         rows = table("Memory", "region", ">bytes")
-        for name, count in report.memory.regions.items():
-            rows.add_row(region(name), f"{count:,}")
+        for name, held in report.memory.regions.items():
+            if name == "mapped":  # there is no file to map yet
+                continue
+            rows.add_row(region(name), f"{held:,}")
         made.append(rows)
     if report.operations:
         rows = table("Operations", "op", ">steps", ">MFLOP", ">MMAC", ">MB read and written")
@@ -76,7 +79,7 @@ def lines(report: Report) -> list[str]:
         steps = sum(p.steps for p in report.placement)
         reference = sum(p.steps for p in report.placement if p.reference)
         devices = ", ".join(sorted({p.device for p in report.placement}))
-        text.append(f"{steps} steps on {devices}; {reference or 'none'} by a scalar reference kernel")
+        text.append(f"{count(steps, 'step')} on {devices}; {reference or 'none'} by a scalar reference kernel")
     if memory.note:
         text.append(f"estimates: {memory.note}")
     return text

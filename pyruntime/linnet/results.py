@@ -1,4 +1,5 @@
-"""Reading outputs as the metadata of a model says: classes with labels, boxes, text. The metadata is linnet.preprocess's."""
+"""Reading outputs as the metadata of a model says: classes with labels, boxes, text. The metadata is linnet.preprocess's.
+runtime_c/tools/results.c does the same for linnet-run."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.file import write_atomic
+from linnet.model import Model
 from linnet.preprocess._edit import io_key, labels_key, parse_io
-from linnet.session import Model
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 

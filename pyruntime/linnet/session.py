@@ -1,13 +1,12 @@
-"""Running a graph from Python: Model, Store and Session over the C library, with the same names and meanings.
+"""Running a graph from Python: Session over the C library, with the same names and meanings.
 A Session plans again when shapes or fetches change and keeps the last few plans; the run itself copies in, runs, copies out."""
 
 from __future__ import annotations
 
 import dataclasses
-import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,26 +18,26 @@ from linnet._generated.ffi import ffi
 from linnet._library import exception, library
 from linnet.bounds import Dim, MemoryBound, Range, inside, resolve, samples, text_of
 from linnet.errors import GraphError, ResourceError, UsageError
-from linnet.graph import DTYPE_NAMES, Graph, dtype_of, numpy_dtype
+from linnet.graph import DTYPE_NAMES, Graph, numpy_dtype
+from linnet.model import (
+    Array,
+    Device,
+    Model,
+    Store,
+    TensorSpec,
+    converted,
+    fits,
+    isa_names,
+    string_of,
+    wrong_shape,
+    wrong_type,
+)
 
-Array = npt.NDArray[Any]
 _PLANS_KEPT = 8
 _MEMORY = (
     "activations", "scratch", "packed_weights", "constants", "variables", "io", "bookkeeping", "total", "mapped",
     "lower_bound", "naive",
 )  # fmt: skip
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSpec:
-    """An input, output or variable: shape entries are None where they are only known when running; `shape` itself is
-    None when even the rank is unknown. scale, zero: per-tensor quantization, None without it. bf16 is uint16 in NumPy."""
-
-    name: str
-    dtype: str
-    shape: tuple[int | None, ...] | None
-    scale: float | None = None
-    zero: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,235 +57,6 @@ class Step:
     ms: float
 
 
-def isa_names() -> list[str]:
-    """ISA levels of this build that this machine can run, from the plainest to the best: values for `isa_max`."""
-    names: list[str] = []
-    while (name := library().linnet_isa_name(len(names))) != ffi.NULL:
-        names.append(_string(name))
-    return names
-
-
-def _string(pointer: Any) -> str:
-    return "" if pointer == ffi.NULL else bytes(ffi.string(pointer)).decode()
-
-
-def _spec(info: Any) -> TensorSpec:
-    shape = None if info.rank < 0 else tuple(d if d >= 0 else None for d in list(info.shape)[: info.rank])
-    quantized = info.scale != 0
-    return TensorSpec(
-        _string(info.name),
-        DTYPE_NAMES[info.dtype],
-        shape,
-        float(info.scale) if quantized else None,
-        int(info.zero) if quantized else None,
-    )
-
-
-class Device:
-    """A device of a shared library (linnet_ext.h), to be given to Session(devices=[...])."""
-
-    def __init__(self, path: str | Path) -> None:
-        try:
-            self._library = ffi.dlopen(str(path))
-            self.pointer = self._library.linnet_extension_device()
-        except (OSError, AttributeError) as error:
-            raise UsageError(
-                f"cannot load a device from '{path}': {error}", code=101, tensor=str(path),
-                hint="the library must export linnet_extension_device (linnet_ext.h)",
-            ) from None  # fmt: skip
-        if self.pointer == ffi.NULL:
-            raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))
-        self.name = _string(self.pointer.name)
-        # Never closed: garbage collection may free a session, which calls the device, after the Device object.
-        _OPENED.append(self._library)
-
-
-_OPENED: list[Any] = []
-
-
-def load_device(path: str | Path) -> Device:
-    """Opens a shared library that exports `linnet_extension_device`. Raises UsageError."""
-    return Device(path)
-
-
-class Model:
-    """A verified, immutable model. `source`: a path, the bytes of a .lnt file, or a Graph. Raises FileError, GraphError."""
-
-    def __init__(self, source: str | Path | bytes | Graph) -> None:
-        out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
-        lib = library()
-        self._content: bytes | None = None  # the model reads from it
-        self.path: str | None = None
-        self._dim_names: dict[str, _dim_names.Names] = {}
-        if isinstance(source, str | os.PathLike):
-            self.path = os.fspath(source)
-            code = lib.linnet_model_open(os.fsencode(self.path), ffi.NULL, out, error)
-        else:
-            if not isinstance(source, Graph | bytes | bytearray | memoryview):
-                raise _wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
-            self._content = source.to_bytes() if isinstance(source, Graph) else bytes(source)
-            data = ffi.from_buffer(self._content)
-            code = lib.linnet_model_open_memory(data, len(self._content), 0, ffi.NULL, out, error)
-        if code:
-            raise exception(error)
-        self.pointer = ffi.gc(out[0], lib.linnet_model_free)
-        self._structure = int(lib.linnet_model_bytes(self.pointer))  # before any session has packed weights
-        self.signatures = [
-            _string(lib.linnet_model_signature_name(self.pointer, i))
-            for i in range(lib.linnet_model_signature_count(self.pointer))
-        ]
-
-    def _signature(self, name: str) -> int:
-        index = int(library().linnet_model_find_signature(self.pointer, name.encode()))
-        if index < 0:
-            raise UsageError(
-                f"the model has no signature {name!r}", code=102, tensor=name, expected=" or ".join(self.signatures)
-            )
-        return index
-
-    def _specs(self, signature: str, which: str) -> list[TensorSpec]:
-        index, info, lib = self._signature(signature), ffi.new("linnet_tensor_info *"), library()
-        specs = []
-        for i in range(getattr(lib, f"linnet_model_{which}_count")(self.pointer, index)):
-            getattr(lib, f"linnet_model_{which}")(self.pointer, index, i, info)
-            specs.append(_spec(info))
-        return specs
-
-    def inputs(self, signature: str = "infer") -> list[TensorSpec]:
-        """Declared inputs of a signature. UsageError when there is no such signature."""
-        return self._specs(signature, "input")
-
-    def outputs(self, signature: str = "infer") -> list[TensorSpec]:
-        """Declared outputs of a signature. UsageError when there is no such signature."""
-        return self._specs(signature, "output")
-
-    def metadata(self, key: str) -> str | None:
-        """Value of a metadata key; None when the file has none of that name."""
-        value = library().linnet_model_metadata(self.pointer, key.encode())
-        return None if value == ffi.NULL else _string(value)
-
-    def dim_names(self, signature: str = "infer") -> dict[str, tuple[str, ...]]:
-        """Input: the names of its open dimensions, "" for the others. Dimensions of one name have one size in a run."""
-        if signature not in self._dim_names:
-            self._dim_names[signature] = _dim_names.read(self._content or self.path or b"", signature)
-        return self._dim_names[signature]
-
-    @property
-    def variables(self) -> list[TensorSpec]:
-        """Names, dtypes and shapes of the variables."""
-        lib, info, specs = library(), ffi.new("linnet_tensor_info *"), []
-        for i in range(lib.linnet_model_variable_count(self.pointer)):
-            lib.linnet_model_variable(self.pointer, i, info)
-            specs.append(_spec(info))
-        return specs
-
-
-class Store:
-    """The variables of a model, owned apart from any session: several sessions may share one (they must be sessions of the
-    same Model). `store[name]` copies a value out, `store[name] = value` writes it. Thread safe."""
-
-    def __init__(self, model: Model) -> None:
-        out, error = ffi.new("linnet_store **"), ffi.new("linnet_error *")
-        if library().linnet_store_create(model.pointer, ffi.NULL, out, error):
-            raise exception(error)
-        self.model = model
-        self.pointer = ffi.gc(out[0], library().linnet_store_free)
-        self._specs = {spec.name: spec for spec in model.variables}
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._specs)
-
-    def __len__(self) -> int:
-        return len(self._specs)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._specs
-
-    def _spec(self, name: str) -> TensorSpec:
-        if name not in self._specs:
-            raise UsageError(
-                f"there is no variable {name!r}",
-                code=102,
-                tensor=name,
-                expected=" or ".join(self._specs) or "no variable",
-            )
-        return self._specs[name]
-
-    def __getitem__(self, name: str) -> Array:
-        spec = self._spec(name)
-        value = np.empty([d or 0 for d in spec.shape or ()], numpy_dtype(spec.dtype))
-        error = ffi.new("linnet_error *")
-        data = ffi.from_buffer(value, require_writable=True)
-        if library().linnet_store_read(self.pointer, name.encode(), data, value.nbytes, error):
-            raise exception(error)
-        return value
-
-    def __setitem__(self, name: str, value: npt.ArrayLike) -> None:
-        spec = self._spec(name)
-        array = np.ascontiguousarray(_convert(value, spec, "variable"))
-        if array.shape != spec.shape and not (array.size == 1 and spec.shape == ()):
-            raise _wrong_shape(spec, array.shape, "variable")
-        error = ffi.new("linnet_error *")
-        data = ffi.from_buffer(array)
-        if library().linnet_store_write(self.pointer, name.encode(), data, array.nbytes, error):
-            raise exception(error)
-
-    def as_dict(self) -> dict[str, Array]:
-        """A copy of every variable."""
-        return {name: self[name] for name in self}
-
-
-def _convert(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
-    """The value as an array of the declared dtype, without loss; UsageError (WRONG_DTYPE) otherwise."""
-    wanted = numpy_dtype(spec.dtype)
-    if isinstance(value, np.ndarray | np.generic):
-        array: Array = np.asarray(value)
-        if array.dtype == wanted or array.dtype.newbyteorder("=") == wanted:
-            return array.astype(wanted, copy=False)
-        if spec.dtype == "bf16" and array.dtype.name == "bfloat16":
-            return array.view(np.uint16)
-        given = array.dtype
-    else:
-        array = np.asarray(value)
-        given = array.dtype
-        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}[wanted.kind]
-        if (given.kind in allowed and spec.dtype != "bf16") or not array.size:
-            try:
-                return np.asarray(value, wanted)
-            except (OverflowError, ValueError):
-                pass
-    try:
-        got = dtype_of(given)
-    except TypeError:
-        got = str(given)
-    raise UsageError(
-        f"{role} {spec.name!r} has another element type", code=103, tensor=spec.name,
-        expected=f"{spec.dtype} (NumPy {wanted})", got=got,
-        hint=f"convert it yourself: array.astype(numpy.{wanted})",
-    )  # fmt: skip
-
-
-def _shape_text(shape: Sequence[int | None] | None) -> str:
-    return "any shape" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
-
-
-def _wrong_type(what: str, expected: str, got: object) -> UsageError:
-    return UsageError(f"{what} cannot be this", code=101, expected=expected, got=f"{got!r:.60}")
-
-
-def _wrong_shape(spec: TensorSpec, shape: Sequence[int], role: str = "input") -> UsageError:
-    return UsageError(
-        f"{role} {spec.name!r} has another shape", code=104, tensor=spec.name, expected=_shape_text(spec.shape),
-        got=_shape_text(shape), hint="reshape the array, or convert the model for this shape",
-    )  # fmt: skip
-
-
-def _fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bool:
-    if declared is None:
-        return True
-    return len(shape) == len(declared) and all(d is None or d == s for s, d in zip(shape, declared, strict=True))
-
-
 class _Planned:
     """A plan and its session for one set of shapes and fetches, with NumPy views of the input and output buffers."""
 
@@ -301,7 +71,7 @@ class _Planned:
         for i in range(lib.linnet_plan_input_count(plan)):
             lib.linnet_plan_input(plan, i, info)
             view = _view(lib.linnet_session_input(session, i), info)
-            self.feeds.append((_string(info.name), view, view.dtype, view.shape))
+            self.feeds.append((string_of(info.name), view, view.dtype, view.shape))
         self.count = len(self.feeds)
         # name, view; the view is None where the shape depends on data
         self.outputs: list[tuple[str, Array | None]] = []
@@ -309,7 +79,7 @@ class _Planned:
             lib.linnet_plan_output(plan, i, info)
             known = info.rank >= 0 and all(d >= 0 for d in list(info.shape)[: info.rank])
             out = _view(lib.linnet_session_output(session, i), info) if known else None
-            self.outputs.append((_string(info.name), out))
+            self.outputs.append((string_of(info.name), out))
 
     def run(self) -> dict[str, Array]:
         if library().linnet_run(self.session, self.error):
@@ -345,7 +115,8 @@ class Session:
     to the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated otherwise.
     count_special: after each run, count what `special` tells (slow). Every run holds the session's own lock, so threads
     may share a session, one at a time.
-    bounds: per input, for each dimension a number, (least, most), or None for what the model declares. Then `bound` is the
+    bounds: per input, for each dimension a number, (least, most), or None for what the model declares; or the same as
+    text, "1..8,3,?,?". Then `bound` is the
     most that any shape inside takes, one arena of that size serves all plans, and a run outside is refused (UsageError).
     Raises FileError, GraphError, UsageError, ResourceError.
     """
@@ -366,13 +137,13 @@ class Session:
         devices: Sequence[Device] = (),
         arena: Array | bytearray | None = None,
         count_special: bool = False,
-        bounds: Mapping[str, Sequence[Dim]] | None = None,
+        bounds: Mapping[str, Sequence[Dim] | str] | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
         if threads is not None and (not isinstance(threads, int) or threads < 0):
-            raise _wrong_type("threads", "a number of threads, or None for the machine's default", threads)
+            raise wrong_type("threads", "a number of threads, or None for the machine's default", threads)
         if isa_max is not None and not isinstance(isa_max, str):
-            raise _wrong_type("isa_max", "one of " + ", ".join(isa_names()), isa_max)
+            raise wrong_type("isa_max", "one of " + ", ".join(isa_names()), isa_max)
         if store is not None and store.model is not self.model:
             raise UsageError(
                 "the store belongs to another model", code=101, hint="make both sessions of one linnet.Model object"
@@ -441,8 +212,8 @@ class Session:
             self._arena = ffi.from_buffer(memory[start : start + self.bound.arena], require_writable=True)
 
     def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> None:
-        if not _fits(shape, spec.shape):
-            raise _wrong_shape(spec, shape)
+        if not fits(shape, spec.shape):
+            raise wrong_shape(spec, shape)
         dims = self._ranges.get(spec.name)
         if dims is not None and not inside(shape, dims):
             raise UsageError(
@@ -495,7 +266,7 @@ class Session:
             )
         for name, value in feeds.items():
             spec = self._spec(name)
-            array = _convert(value, spec, "input")
+            array = converted(value, spec, "input")
             self._check_shape(spec, array.shape)
             values[name] = array
         planned = self._planned(
@@ -541,7 +312,7 @@ class Session:
         for i, name in enumerate(dynamic):
             keep.append(ffi.new("char[]", name.encode()))
             if len(shapes[name]) > 8:
-                raise _wrong_shape(self._specs[name], shapes[name])
+                raise wrong_shape(self._specs[name], shapes[name])
             array[i].input, array[i].rank = keep[-1], len(shapes[name])
             array[i].dims = list(shapes[name])
         config.shapes, config.shape_count = array, len(dynamic)
@@ -619,7 +390,7 @@ class Session:
         info = self._info()
         return {
             "steps": int(info.steps), "segments": int(info.segments), "threads": int(info.threads),
-            "isa": _string(info.isa), "plan_ms": info.plan_ns / 1e6,
+            "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
         }  # fmt: skip
 
     @property
@@ -636,12 +407,12 @@ class Session:
             runs = int(info.runs)
             steps.append(
                 Step(
-                    _string(info.name),
-                    _string(info.op),
-                    _string(info.kernel),
-                    _string(info.layout),
-                    _string(info.device),
-                    _string(info.fused),
+                    string_of(info.name),
+                    string_of(info.op),
+                    string_of(info.kernel),
+                    string_of(info.layout),
+                    string_of(info.device),
+                    string_of(info.fused),
                     int(info.bytes),
                     int(info.flops),
                     runs,
@@ -662,6 +433,3 @@ class Session:
             lib.linnet_session_get_special(planned.session, i, counts, counts + 1, counts + 2)
             found.append(dict(zip(("saturated", "infinite", "not_a_number"), map(int, counts), strict=True)))
         return found
-
-
-__all__ = ["Device", "Model", "Session", "Step", "Store", "TensorSpec", "isa_names", "load_device"]

@@ -102,7 +102,8 @@ def constant(known: Elements | None, spec: Spec) -> np.ndarray[Any, Any] | None:
     if known is None or not known or not all(isinstance(d, int) for d in known):
         return None
     dtype, shape = spec
-    return np.array(known, np.int64 if dtype == "i64" else np.int32).reshape(() if shape == () else (-1,))
+    value = np.array(known, np.int64).astype(np.int64 if dtype == "i64" else np.int32)  # cut off, as a cast does
+    return value.reshape(() if shape == () else (-1,))
 
 
 def shape(op: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any]) -> tuple[Dim, ...] | None:

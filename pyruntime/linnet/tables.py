@@ -1,4 +1,5 @@
-"""Tables for people, as the command line prints them. rich is imported when the first one is made."""
+"""Tables for people, as the command line prints them. rich is imported when the first one is made.
+Sizes, counts and regions of memory are worded here, so that all commands say them alike."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Changes to an ONNX model that know its fields: names, shapes, types, attributes, opsets, external data, bodies, functions."""
+"""Changes to an ONNX model that know its fields: names, shapes, types, attributes, opsets, external data, bodies, functions.
+One function per kind of damage, each of which changes the message in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Changes to a TFLite model before it is written: shapes, types, scales, operators, options, indices; the bytes come after."""
+"""Changes to a TFLite model before it is written: shapes, types, scales, operators, options, indices; the bytes come after.
+The writer of tests/tflite_models.py then makes a whole flatbuffer of it, so that the damage is past the verifier."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`python -m tests.onnx_graphs FIRST LAST`: judges the graphs of these seeds, prints what does not pass, counts the rest.
 Seeds run in a child process that is replaced when it dies, so that a crash, ONNX Runtime's too, is one seed's.
-`python -m tests.onnx_graphs hypothesis COUNT`: as many graphs of hypothesis's choice, which shrinks the first that fails."""
+`python -m tests.onnx_graphs hypothesis COUNT [shrink]`: as many graphs of hypothesis's choice, the first failure shrunk."""
 
 from __future__ import annotations
 
@@ -69,10 +69,10 @@ def _line(child: Any) -> str:
     return child.stdout.readline().decode() if ready else ""
 
 
-def shrinking(count: int) -> None:
-    """Hypothesis over the same generator."""
+def chosen(count: int, shrink: bool) -> None:
+    """Hypothesis over the same generator. To shrink a failure takes minutes."""
     import onnx
-    from hypothesis import HealthCheck, given, settings
+    from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis import strategies as st
 
     from tests.onnx_graphs.judge import judge, make
@@ -80,7 +80,12 @@ def shrinking(count: int) -> None:
     warnings.simplefilter("ignore")
 
     @settings(
-        max_examples=count, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+        max_examples=count,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink] if shrink else [Phase.generate],
     )
     @given(st.randoms(use_true_random=False))
     def check(source: random.Random) -> None:
@@ -99,7 +104,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "work":
         work()
     elif sys.argv[1] == "hypothesis":
-        shrinking(int(sys.argv[2]))
+        chosen(int(sys.argv[2]), "shrink" in sys.argv)
     else:
         counts, ops, lines = judged(int(sys.argv[1]), int(sys.argv[2]))
         print(*lines, f"{dict(counts)}, {len(ops)} ops", sep="\n")

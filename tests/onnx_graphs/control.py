@@ -1,4 +1,5 @@
-"""Control flow: If, Loop and Scan with bodies of a few ops that read values from outside."""
+"""Control flow: If, Loop and Scan with bodies of a few ops that read values from outside.
+Bodies change the shapes of what they carry in some, so that loops are planned in every way there is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ops that move elements, make them, or look them up: reshapes, slices, pads, gathers, scatters, sorting; shape arithmetic."""
+"""Ops that move elements, make them, or look them up: reshapes, slices, pads, gathers, scatters, sorting; shape arithmetic.
+Indices and shapes are constants, inputs, or computed from shapes, as exporters write them."""
 
 from __future__ import annotations
 

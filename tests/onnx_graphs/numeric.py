@@ -1,4 +1,5 @@
-"""Products, windows, reductions, normalisations, resizing and recurrent layers."""
+"""Products, windows, reductions, normalisations, resizing and recurrent layers.
+Sizes are small and odd, so that every kernel has edges to get right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Pointwise ops with broadcasting, over all element types, and what goes with them: casts, Where, comparisons, bits."""
+"""Pointwise ops with broadcasting, over all element types, and what goes with them: casts, Where, comparisons, bits.
+Divisors and exponents are drawn where the op has a meaning, or infinities would decide about equality."""
 
 from __future__ import annotations
 

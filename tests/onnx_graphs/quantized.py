@@ -1,4 +1,5 @@
-"""Quantized ops: QDQ islands, QLinear and Integer ops, dynamic quantization; and those of com.microsoft."""
+"""Quantized ops: QDQ islands, QLinear and Integer ops, dynamic quantization; and those of com.microsoft.
+Scales and zero points come per tensor, per axis and per block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`python -m tests.onnx_graphs.reduce SEED`: the smallest part of a failing graph that still fails, as text."""
+"""`python -m tests.onnx_graphs.reduce SEED`: the smallest part of a failing graph that still fails, as text.
+Outputs are dropped, then values become inputs, as long as the rest still fails in the same way."""
 
 from __future__ import annotations
 

@@ -22,6 +22,7 @@ from linnet.converters.onnx.rules.quantization import (
     quantize_linear,
 )
 from linnet.graph import Tensor
+from linnet.mapping import look_up
 
 
 def _parameters(op: Operation, scale: Tensor, zero: Tensor | None) -> list[Tensor]:
@@ -115,11 +116,27 @@ def qlinear_softmax(op: Operation) -> Tensor:
     return integers(op, op.emit("softmax", [x], axis=axis), op.input(3), op.optional(4), op.input(0).dtype)
 
 
+def rescaled(x: Tensor, scale: Tensor, zero: Tensor | None, y_scale: Tensor, y_zero: Tensor | None) -> Tensor:
+    """8-bit x at the scale of y by a table, as ONNX Runtime's: a true division, which decides exact ties. All constant."""
+    limits = np.iinfo(np.int8 if x.dtype == "i8" else np.uint8)
+    codes = np.arange(limits.min, limits.max + 1)
+    sx, zx, sy, zy = (
+        0 if t is None or t.data is None else t.data.reshape(-1)[0] for t in (scale, zero, y_scale, y_zero)
+    )
+    real_numbers = (codes - int(zx)).astype(np.float32) * np.float32(sx)
+    table = np.clip(np.rint(real_numbers / np.float32(sy)) + int(zy), limits.min, limits.max).astype(limits.dtype)
+    return look_up(x, x.function.constant(table, f"{x.name}_table"), lambda v: v - int(limits.min))
+
+
 @rule("QLinearWhere", domain=MICROSOFT)
 def qlinear_where(op: Operation) -> Tensor:
-    a, b = (real(op, op.input(i), op.input(i + 1), op.optional(i + 2)) for i in (1, 4))
-    y = op.map([op.input(0), a, b], lambda p, c, v, w: c.select(v, w), "f32")
-    return integers(op, y, op.input(7), op.optional(8), op.input(1).dtype)
+    sides = [(op.input(i), op.input(i + 1), op.optional(i + 2)) for i in (1, 4)]
+    y_scale, y_zero = op.input(7), op.optional(8)
+    if constant(y_scale, y_zero, *(t for _, *parameters in sides for t in parameters)):
+        parts = [rescaled(*side, y_scale, y_zero) for side in sides]
+        return op.map([op.input(0), *parts], lambda p, c, v, w: c.select(v, w), op.input(1).dtype)
+    y = op.map([op.input(0), *(real(op, *side) for side in sides)], lambda p, c, v, w: c.select(v, w), "f32")
+    return integers(op, y, y_scale, y_zero, op.input(1).dtype)
 
 
 @rule("QGemm", domain=MICROSOFT)

@@ -134,7 +134,9 @@ def affine_grid(op: Operation) -> Tensor:
     dims = theta.shape[1] if theta.shape else None
     if dims not in (2, 3):
         raise op.unknown("whether the grid is of an image or of a volume is not known")
-    assert isinstance(dims, int)
+    assert isinstance(dims, int) and theta.shape is not None
+    if theta.shape[1:] not in ((dims, dims + 1), (dims, None)):
+        raise op.unsupported(f"theta of shape {list(theta.shape)}", "give [n, 2, 3] or [n, 3, 4]")
     align = bool(op.attribute("align_corners"))
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
 

@@ -131,10 +131,10 @@ def split_to_sequence(op: Operation) -> Value:
     keep = keep or (given is not None and not (each and sizes == [1]))
     if sizes is not None and any(s < 0 for s in sizes):
         raise op.unsupported(f"parts of {sizes}", "the lengths of parts are not negative")
+    if each and sizes and sizes[0] < 1:
+        raise op.unsupported("parts of length 0", "split into parts of at least 1")
     if each and isinstance(length, int) and (given is None or sizes):
         size = sizes[0] if sizes else 1
-        if size < 1:
-            raise op.unsupported("parts of length 0", "split into parts of at least 1")
         sizes = [min(size, length - i) for i in range(0, length, size)]
     elif each:
         sizes = None

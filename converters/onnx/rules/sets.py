@@ -13,6 +13,7 @@ from linnet.converters.onnx.registry import rule
 from linnet.graph import Tensor
 
 END = 1 << 62
+MOST_COLUMNS = 1 << 24  # of what TfIdfVectorizer gives
 
 
 def ascending(op: Operation, x: Tensor, axis: int = 0) -> list[Tensor]:
@@ -117,6 +118,8 @@ def tf_idf_vectorizer(op: Operation) -> Tensor:
     if mode not in ("TF", "IDF", "TFIDF"):
         raise op.unsupported(f"mode {mode!r}", "use TF, IDF or TFIDF")
     width = int(indexes.max(initial=-1)) + 1
+    if indexes.min(initial=0) < 0 or width > MOST_COLUMNS:
+        raise op.unsupported(f"ngram_indexes from {indexes.min()} to {width - 1}", f"use 0 to {MOST_COLUMNS - 1}")
     rows = op.reshape(x, [1, -1]) if rank < 2 else x
     counts: list[Tensor] = []
     targets: list[int] = []
@@ -145,13 +148,12 @@ def tf_idf_vectorizer(op: Operation) -> Tensor:
             hits = op.map([*words, *constants], equal, "f32")
             counts.append(op.reduce(hits, "sum", [1], keep_dims=False))
             targets += [int(t) for t in targets_here]
+    shape = op.concat([op.shape_of(rows, 0, 1), op.constant(np.array([width], np.int64))], 0)
+    y = op.expand(op.constant(np.zeros((1, 1), np.float32)), shape)
     if counts:
-        spread = np.zeros((len(targets), width), np.float32)
-        spread[np.arange(len(targets)), targets] = 1
-        y = op.emit("matmul", [op.concat(counts, 1), op.constant(spread)])
-    else:
-        zeros = op.constant(np.zeros((1, width), np.float32))
-        y = op.expand(zeros, op.concat([op.shape_of(rows, 0, 1), op.constant(np.array([width], np.int64))], 0))
+        found = op.concat(counts, 1)
+        places = op.expand(op.constant(np.array([targets], np.int64)), op.shape_of(found))
+        y = op.emit("scatter", [y, places, found], kind="elements", axis=1, reduction="add")
     factors = np.ones(width, np.float32)
     if weights:
         factors[indexes] = np.array(weights, np.float32)[: indexes.size]  # in the order of the pool

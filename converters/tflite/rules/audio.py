@@ -1,4 +1,5 @@
-"""Rules of the custom ops of speech models that LiteRT has: AudioSpectrogram and Mfcc (TensorFlow's audio ops)."""
+"""Rules of the custom ops of speech models that LiteRT has: AudioSpectrogram and Mfcc (TensorFlow's audio ops).
+Windows, spectra and filter banks are tables that are made while converting; what is left is products and maps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rules of ops that sum or place rows by index: segments, sparse values, buckets, distinct values."""
+"""Rules of ops that sum or place rows by index: segments, sparse values, buckets, distinct values.
+A sum per segment is a `scatter` with a reduction; how many segments there are may be known only while running."""
 
 from __future__ import annotations
 

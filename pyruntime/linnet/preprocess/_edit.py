@@ -17,6 +17,11 @@ class Edit:
     """A signature under change. `graph` is the copy that the caller gets back."""
 
     def __init__(self, graph: Graph, signature: str) -> None:
+        if not isinstance(graph, Graph):
+            raise UsageError(
+                "the graph cannot be this", code=101, expected="a linnet.Graph", got=type(graph).__name__,
+                hint="linnet.from_onnx(path) makes one",
+            )  # fmt: skip
         if signature not in graph.signatures:
             raise UsageError(
                 f"the graph has no signature {signature!r}", code=102, tensor=signature,
@@ -87,7 +92,13 @@ class Edit:
                 self.graph.metadata.pop(io_key(self.name, name), None)
 
     def describe(self, name: str, kind: str, **values: str) -> None:
-        """Says in the metadata what input or output `name` is."""
+        """Says in the metadata what input or output `name` is. UsageError for a value that is not one word."""
+        for value in values.values():
+            if len(value.split()) != 1:
+                raise UsageError(
+                    f"{value!r} cannot be told in the metadata of {name!r}", code=101, tensor=name,
+                    expected="one word, without spaces", hint="give another name",
+                )  # fmt: skip
         words = [kind, *(f"{key}={value}" for key, value in values.items())]
         self.graph.metadata[io_key(self.name, name)] = " ".join(words)
 

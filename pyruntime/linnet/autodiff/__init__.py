@@ -1,0 +1,107 @@
+"""Gradients as a graph library: `gradients` walks back from a loss and emits ordinary nodes; C knows nothing of it.
+RULES (rules.py, copies.py, maps.py) has one rule per op; this file has the walk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from linnet._generated.op_table import OPS
+from linnet.autodiff._tools import FLOAT_DTYPES, add_up, filled
+from linnet.autodiff.rules import RULES
+from linnet.errors import GraphError, UsageError
+from linnet.graph import Node, Tensor, Variable
+
+__all__ = ["gradients"]
+
+
+def gradients(loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None) -> list[Tensor]:
+    """The derivative of `loss` with respect to each of `wanted`, as tensors of the same function.
+
+    loss: a float tensor; when it has more than one element, the derivative is that of their sum. wanted: float tensors of
+    the same function, or variables (every read of the variable in that function counts). seed: the gradient of `loss`
+    itself, of its dtype and shape; ones when absent. Returns one tensor per entry, of its dtype and shape; zeros where the
+    loss does not depend on it. Only nodes on a path from `wanted` to `loss` are differentiated, and what is emitted can be
+    differentiated again. Reverse accumulation, Griewank and Walther, "Evaluating Derivatives", 2008, chapter 3.
+    Raises UsageError for tensors of integers or of another function, GraphError for a node on the path that has no
+    gradient; it names the node, its op and the reason.
+    """
+    function = loss.function
+    nodes = list(function.nodes)
+    reads = [t for t in function.tensors() if t.variable is not None and t.node is None]
+    sources: list[list[Tensor]] = []
+    for item in wanted:
+        if isinstance(item, Variable):
+            sources.append([t for t in reads if t.variable is item])
+        elif item.function is not function:
+            raise UsageError(
+                f"it belongs to function '{item.function.name}'", code=101, tensor=item.name,
+                expected=f"a tensor of '{function.name}', where the loss is",
+            )  # fmt: skip
+        else:
+            sources.append([item])
+    for tensor in [loss, *(t for group in sources for t in group)]:
+        if tensor.dtype not in FLOAT_DTYPES:
+            raise UsageError(
+                "only floats have a gradient", code=103, tensor=tensor.name, expected="a float type", got=tensor.dtype
+            )
+    seed = filled(loss, 1.0) if seed is None else seed
+    flat = [t for group in sources for t in group]
+    found = dict(zip(flat, walk(nodes, {loss: seed}, flat), strict=True))
+    result = []
+    for item, group in zip(wanted, sources, strict=True):
+        parts = [g for t in group if (g := found[t]) is not None]
+        if parts:
+            result.append(add_up(parts))
+        elif isinstance(item, Variable):
+            result.append(function.constant(item.value * 0, f"{item.name}_gradient"))
+        else:
+            result.append(filled(item, 0.0))
+    return result
+
+
+def walk(nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Tensor]) -> list[Tensor | None]:
+    """Gradients of `wanted` from those of some outputs of `nodes`; None where there is no path. nodes: in order of use."""
+    active = set(wanted)
+    for node in nodes:
+        if any(t in active for t in node.inputs if t is not None):
+            active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES)
+    partial: dict[Tensor, list[Tensor]] = {t: [g] for t, g in seeds.items() if t in active}
+    for node in reversed(nodes):
+        given = [add_up(partial[t]) if t in partial else None for t in node.outputs]
+        if not any(g is not None for g in given):
+            continue
+        needs = [t is not None and t in active for t in node.inputs]
+        if not any(needs):
+            continue
+        for tensor, gradient in zip(node.inputs, _back(node, given, needs), strict=True):
+            if tensor is not None and gradient is not None and tensor in active:
+                partial.setdefault(tensor, []).append(gradient)
+    return [add_up(partial[t]) if t in partial else None for t in wanted]
+
+
+def _back(node: Node, given: list[Tensor | None], needs: list[bool]) -> list[Tensor | None]:
+    """The gradients of a node's inputs by its op's rule."""
+    function, source = node.outputs[0].function, node.outputs[0].function.source
+    function.source = node.source
+    try:
+        rule = RULES.get(node.op)
+        if rule is None:
+            text = str(OPS[node.op]["gradient"])
+            raise GraphError(
+                text.removeprefix("none: ")
+                if text.startswith("none")
+                else "linnet has no gradient rule for this op yet",
+                code=301,
+            )
+        made = rule(node, given, needs)
+    except GraphError as error:
+        if error.op:
+            raise
+        raise GraphError(
+            f"op {node.op} cannot be differentiated: {error.what}", code=error.code or 301, op=node.name or node.op,
+            op_index=function.nodes.index(node), tensor=node.outputs[0].name, expected=error.expected, got=error.got,
+            hint=error.hint or "ask for gradients of tensors behind it, or write the model without it",
+        ) from None  # fmt: skip
+    finally:
+        function.source = source
+    return [*made, *[None] * len(needs)][: len(needs)]

@@ -1,0 +1,131 @@
+"""What gradient rules are made of: shapes that may be dynamic, sums of partial gradients, the adjoint of broadcasting,
+and the derivative of an op through nodes that compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from linnet import ops
+from linnet.errors import GraphError
+from linnet.graph import Dim, Node, Tensor, numpy_dtype
+from linnet.mapping import Expr, pointwise
+
+FLOAT_DTYPES = frozenset({"f32", "f64", "f16", "bf16"})
+Gradients = Sequence[Tensor | None]
+Rule = Callable[[Node, list[Tensor | None], list[bool]], Gradients]
+
+
+def elementwise(inputs: Sequence[Tensor], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
+    """One map of one output."""
+    made = pointwise(inputs, body, dtype)
+    assert isinstance(made, Tensor)
+    return made
+
+
+def shape_of(x: Tensor) -> tuple[Dim, ...]:
+    """The shape, whose rank must be known."""
+    if x.shape is None:
+        raise GraphError(f"the rank of '{x.name}' is unknown", code=304, hint="give its shape")
+    return x.shape
+
+
+def static(x: Tensor, axes: Sequence[int] | None = None) -> tuple[int, ...]:
+    """The sizes along axes (all by default), which must be numbers."""
+    shape = shape_of(x)
+    dims = [shape[a] for a in (range(len(shape)) if axes is None else axes)]
+    if not all(isinstance(d, int) for d in dims):
+        raise GraphError(f"its rule needs fixed sizes of '{x.name}'", code=304, got=str(list(shape)), hint="fix them")
+    return tuple(d for d in dims if isinstance(d, int))
+
+
+def integers(like: Tensor, values: Any) -> Tensor:
+    """A constant of i64."""
+    return like.function.constant(np.asarray(values, np.int64))
+
+
+def operand(node: Node, index: int) -> Tensor | None:
+    return node.inputs[index] if index < len(node.inputs) else None
+
+
+def constant_of(tensor: Tensor, what: str) -> list[int]:
+    """The integers of an operand, which must be a constant."""
+    if tensor.data is None:
+        raise GraphError(f"its rule needs constant {what}", code=304, got=f"'{tensor.name}', computed")
+    return [int(v) for v in np.atleast_1d(tensor.data)]
+
+
+def number(like: Tensor, value: float) -> Tensor:
+    """A scalar constant of a float dtype."""
+    if like.dtype == "bf16":
+        return like.function.constant(np.uint16(np.float32(value).view(np.uint32) >> 16), dtype="bf16")
+    return like.function.constant(np.asarray(value, numpy_dtype(like.dtype)))
+
+
+def filled(like: Tensor, value: float) -> Tensor:
+    """A tensor of one value, with the dtype and shape of `like`."""
+    return expand_like(number(like, value), like)
+
+
+def expand_like(x: Tensor, like: Tensor) -> Tensor:
+    """x broadcast to the shape of `like`."""
+    if like.static_shape is not None:
+        if x.static_shape == like.static_shape:
+            return x
+        return ops.copy([x], kind="expand", shape=like.static_shape)[0]
+    return ops.copy([x, ops.shape(like)], kind="expand")[0]
+
+
+def reshape_like(x: Tensor, like: Tensor) -> Tensor:
+    if like.static_shape is not None:
+        return ops.copy([x], kind="reshape", shape=like.static_shape, allow_zero=True)[0]
+    return ops.copy([x, ops.shape(like)], kind="reshape", allow_zero=True)[0]
+
+
+def add_up(parts: list[Tensor]) -> Tensor:
+    """The sum of partial gradients, in place of the list, so that it is made once."""
+    while len(parts) > 1:
+        group = parts[:8]
+        parts[:8] = [elementwise(group, lambda *terms: sum(terms[1:], terms[0]), group[0].dtype)]
+    return parts[0]
+
+
+def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
+    """The adjoint of broadcasting: g summed over the dimensions along which `like` was repeated."""
+    target, source = shape_of(like), shape_of(g)
+    extra = len(source) - len(target)
+    axes = list(range(extra))
+    unsure = False
+    for i, (small, large) in enumerate(zip(target, source[extra:], strict=True)):
+        if small == 1 and large != 1:
+            axes.append(extra + i)
+        elif not isinstance(small, int) and (small is None or small != large):
+            unsure = True  # 1 or the full size: known when the shapes are
+    if axes:
+        g = ops.reduce(g, kind="sum", axes=axes, keep_dims=True)
+    if extra:
+        g = ops.copy([g], kind="squeeze", axes=range(extra))[0]
+    if unsure:
+        ones = elementwise([ops.shape(like)], lambda d: d.eq(1), "bool")
+        where = ops.copy([ops.nonzero(ones)], kind="reshape", shape=[-1])[0]
+        g = ops.reduce(g, where, kind="sum", keep_dims=True, noop_with_empty_axes=True)
+    return g
+
+
+def through(
+    build: Callable[..., Tensor], inputs: Sequence[Tensor | None], given: Tensor, needs: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients of an op by those of nodes that compute the same: `build` makes them of fresh names for the inputs."""
+    from linnet.autodiff import walk
+
+    function = given.function
+    # Identities keep the inputs apart from one another, and from what they themselves depend on.
+    own = [None if t is None else ops.copy([t])[0] for t in inputs]
+    start = len(function.nodes)
+    y = build(*own)
+    nodes = function.nodes[start:]
+    wanted = [t for t, need in zip(own, needs, strict=True) if t is not None and need]
+    found = iter(walk(nodes, {y: given}, wanted))
+    return [next(found) if t is not None and need else None for t, need in zip(own, needs, strict=True)]

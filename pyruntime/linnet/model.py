@@ -1,0 +1,262 @@
+"""A model in memory, its variables, and what is around them from Python: specs of tensors, ISA names, devices.
+The C library verifies the file once, here; sessions (session.py) plan and run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet import _dim_names
+from linnet._generated.ffi import ffi
+from linnet._library import exception, library
+from linnet.errors import UsageError
+from linnet.graph import DTYPE_NAMES, Graph, dtype_of, numpy_dtype
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """An input, output or variable: shape entries are None where they are only known when running; `shape` itself is
+    None when even the rank is unknown. scale, zero: per-tensor quantization, None without it. bf16 is uint16 in NumPy."""
+
+    name: str
+    dtype: str
+    shape: tuple[int | None, ...] | None
+    scale: float | None = None
+    zero: int | None = None
+
+
+def isa_names() -> list[str]:
+    """ISA levels of this build that this machine can run, from the plainest to the best: values for `isa_max`."""
+    names: list[str] = []
+    while (name := library().linnet_isa_name(len(names))) != ffi.NULL:
+        names.append(string_of(name))
+    return names
+
+
+def string_of(pointer: Any) -> str:
+    return "" if pointer == ffi.NULL else bytes(ffi.string(pointer)).decode()
+
+
+def spec_of(info: Any) -> TensorSpec:
+    shape = None if info.rank < 0 else tuple(d if d >= 0 else None for d in list(info.shape)[: info.rank])
+    quantized = info.scale != 0
+    return TensorSpec(
+        string_of(info.name),
+        DTYPE_NAMES[info.dtype],
+        shape,
+        float(info.scale) if quantized else None,
+        int(info.zero) if quantized else None,
+    )
+
+
+class Device:
+    """A device of a shared library (linnet_ext.h), to be given to Session(devices=[...])."""
+
+    def __init__(self, path: str | Path) -> None:
+        try:
+            self._library = ffi.dlopen(str(path))
+            self.pointer = self._library.linnet_extension_device()
+        except (OSError, AttributeError) as error:
+            raise UsageError(
+                f"cannot load a device from '{path}': {error}", code=101, tensor=str(path),
+                hint="the library must export linnet_extension_device (linnet_ext.h)",
+            ) from None  # fmt: skip
+        if self.pointer == ffi.NULL:
+            raise UsageError(f"the device of '{path}' is not available on this machine", code=101, tensor=str(path))
+        self.name = string_of(self.pointer.name)
+        # Never closed: garbage collection may free a session, which calls the device, after the Device object.
+        _OPENED.append(self._library)
+
+
+_OPENED: list[Any] = []
+
+
+def load_device(path: str | Path) -> Device:
+    """Opens a shared library that exports `linnet_extension_device`. Raises UsageError."""
+    return Device(path)
+
+
+class Model:
+    """A verified, immutable model. `source`: a path, the bytes of a .lnt file, or a Graph. Raises FileError, GraphError."""
+
+    def __init__(self, source: str | Path | bytes | Graph) -> None:
+        out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
+        lib = library()
+        self._content: bytes | None = None  # the model reads from it
+        self.path: str | None = None
+        self._dim_names: dict[str, _dim_names.Names] = {}
+        if isinstance(source, str | os.PathLike):
+            self.path = os.fspath(source)
+            code = lib.linnet_model_open(os.fsencode(self.path), ffi.NULL, out, error)
+        else:
+            if not isinstance(source, Graph | bytes | bytearray | memoryview):
+                raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
+            self._content = source.to_bytes() if isinstance(source, Graph) else bytes(source)
+            data = ffi.from_buffer(self._content)
+            code = lib.linnet_model_open_memory(data, len(self._content), 0, ffi.NULL, out, error)
+        if code:
+            raise exception(error)
+        self.pointer = ffi.gc(out[0], lib.linnet_model_free)
+        self._structure = int(lib.linnet_model_bytes(self.pointer))  # before any session has packed weights
+        self.signatures = [
+            string_of(lib.linnet_model_signature_name(self.pointer, i))
+            for i in range(lib.linnet_model_signature_count(self.pointer))
+        ]
+
+    def _signature(self, name: str) -> int:
+        index = int(library().linnet_model_find_signature(self.pointer, name.encode()))
+        if index < 0:
+            raise UsageError(
+                f"the model has no signature {name!r}", code=102, tensor=name, expected=" or ".join(self.signatures)
+            )
+        return index
+
+    def _specs(self, signature: str, which: str) -> list[TensorSpec]:
+        index, info, lib = self._signature(signature), ffi.new("linnet_tensor_info *"), library()
+        specs = []
+        for i in range(getattr(lib, f"linnet_model_{which}_count")(self.pointer, index)):
+            getattr(lib, f"linnet_model_{which}")(self.pointer, index, i, info)
+            specs.append(spec_of(info))
+        return specs
+
+    def inputs(self, signature: str = "infer") -> list[TensorSpec]:
+        """Declared inputs of a signature. UsageError when there is no such signature."""
+        return self._specs(signature, "input")
+
+    def outputs(self, signature: str = "infer") -> list[TensorSpec]:
+        """Declared outputs of a signature. UsageError when there is no such signature."""
+        return self._specs(signature, "output")
+
+    def metadata(self, key: str) -> str | None:
+        """Value of a metadata key; None when the file has none of that name."""
+        value = library().linnet_model_metadata(self.pointer, key.encode())
+        return None if value == ffi.NULL else string_of(value)
+
+    def dim_names(self, signature: str = "infer") -> dict[str, tuple[str, ...]]:
+        """Input: the names of its open dimensions, "" for the others. Dimensions of one name have one size in a run."""
+        if signature not in self._dim_names:
+            self._dim_names[signature] = _dim_names.read(self._content or self.path or b"", signature)
+        return self._dim_names[signature]
+
+    @property
+    def variables(self) -> list[TensorSpec]:
+        """Names, dtypes and shapes of the variables."""
+        lib, info, specs = library(), ffi.new("linnet_tensor_info *"), []
+        for i in range(lib.linnet_model_variable_count(self.pointer)):
+            lib.linnet_model_variable(self.pointer, i, info)
+            specs.append(spec_of(info))
+        return specs
+
+
+class Store:
+    """The variables of a model, owned apart from any session: several sessions may share one (they must be sessions of the
+    same Model). `store[name]` copies a value out, `store[name] = value` writes it. Thread safe."""
+
+    def __init__(self, model: Model) -> None:
+        out, error = ffi.new("linnet_store **"), ffi.new("linnet_error *")
+        if library().linnet_store_create(model.pointer, ffi.NULL, out, error):
+            raise exception(error)
+        self.model = model
+        self.pointer = ffi.gc(out[0], library().linnet_store_free)
+        self._specs = {spec.name: spec for spec in model.variables}
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._specs
+
+    def _spec(self, name: str) -> TensorSpec:
+        if name not in self._specs:
+            raise UsageError(
+                f"there is no variable {name!r}",
+                code=102,
+                tensor=name,
+                expected=" or ".join(self._specs) or "no variable",
+            )
+        return self._specs[name]
+
+    def __getitem__(self, name: str) -> Array:
+        spec = self._spec(name)
+        value = np.empty([d or 0 for d in spec.shape or ()], numpy_dtype(spec.dtype))
+        error = ffi.new("linnet_error *")
+        data = ffi.from_buffer(value, require_writable=True)
+        if library().linnet_store_read(self.pointer, name.encode(), data, value.nbytes, error):
+            raise exception(error)
+        return value
+
+    def __setitem__(self, name: str, value: npt.ArrayLike) -> None:
+        spec = self._spec(name)
+        array = np.ascontiguousarray(converted(value, spec, "variable"))
+        if array.shape != spec.shape and not (array.size == 1 and spec.shape == ()):
+            raise wrong_shape(spec, array.shape, "variable")
+        error = ffi.new("linnet_error *")
+        data = ffi.from_buffer(array)
+        if library().linnet_store_write(self.pointer, name.encode(), data, array.nbytes, error):
+            raise exception(error)
+
+    def as_dict(self) -> dict[str, Array]:
+        """A copy of every variable."""
+        return {name: self[name] for name in self}
+
+
+def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:
+    """The value as an array of the declared dtype, without loss; UsageError (WRONG_DTYPE) otherwise."""
+    wanted = numpy_dtype(spec.dtype)
+    if isinstance(value, np.ndarray | np.generic):
+        array: Array = np.asarray(value)
+        if array.dtype == wanted or array.dtype.newbyteorder("=") == wanted:
+            return array.astype(wanted, copy=False)
+        if spec.dtype == "bf16" and array.dtype.name == "bfloat16":
+            return array.view(np.uint16)
+        given = array.dtype
+    else:
+        array = np.asarray(value)
+        given = array.dtype
+        allowed = {"f": "fiub", "i": "iub", "u": "iub", "b": "b"}[wanted.kind]
+        if (given.kind in allowed and spec.dtype != "bf16") or not array.size:
+            try:
+                return np.asarray(value, wanted)
+            except (OverflowError, ValueError):
+                pass
+    try:
+        got = dtype_of(given)
+    except TypeError:
+        got = str(given)
+    raise UsageError(
+        f"{role} {spec.name!r} has another element type", code=103, tensor=spec.name,
+        expected=f"{spec.dtype} (NumPy {wanted})", got=got,
+        hint=f"convert it yourself: array.astype(numpy.{wanted})",
+    )  # fmt: skip
+
+
+def shape_text(shape: Sequence[int | None] | None) -> str:
+    return "any shape" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def wrong_type(what: str, expected: str, got: object) -> UsageError:
+    return UsageError(f"{what} cannot be this", code=101, expected=expected, got=f"{got!r:.60}")
+
+
+def wrong_shape(spec: TensorSpec, shape: Sequence[int], role: str = "input") -> UsageError:
+    return UsageError(
+        f"{role} {spec.name!r} has another shape", code=104, tensor=spec.name, expected=shape_text(spec.shape),
+        got=shape_text(shape), hint="reshape the array, or convert the model for this shape",
+    )  # fmt: skip
+
+
+def fits(shape: tuple[int, ...], declared: tuple[int | None, ...] | None) -> bool:
+    if declared is None:
+        return True
+    return len(shape) == len(declared) and all(d is None or d == s for s, d in zip(shape, declared, strict=True))
