@@ -27,7 +27,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; memory is all that the sessions take while running; `wrong` of `total` characters or digits, `milliseconds` per run."""
+    """One line of the table; memory is all that the sessions take while running; `wrong` of `total` characters or
+    digits, `milliseconds` per run."""
 
     dtype: str
     file_bytes: int
