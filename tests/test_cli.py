@@ -184,7 +184,7 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
     refused(linnet_command("inspect", tmp_path / "half.lnt"), "truncated")
     refused(linnet_command("run", mlp), "missing_input", "'x'")
     refused(linnet_command("run", mlp, "--input", "x="), "NAME=VALUE", status=2)
-    refused(linnet_command("run", mlp, "--input", x, "--input", x), "--input x is given twice", status=2)
+    refused(linnet_command("run", mlp, "--input", x, "--input", x), "'x' is given twice", status=2)
     refused(linnet_command("run", mlp, "--input", "absent"), "not_found", "cannot read 'absent'")
     refused(linnet_command("run", mlp, "--input", f"y={tmp_path / 'x.npy'}"), "unknown_name", "'y'")
     refused(linnet_command("run", mlp, "--input", f"x={tmp_path / 'wrong.npy'}"), "wrong_shape", "[4, 8]")
@@ -214,7 +214,7 @@ def test_failures_are_one_line(mlp: Path, net: Path, tmp_path: Path, linnet_comm
 def test_dynamic_model_needs_a_shape_to_be_timed(net: Path, tmp_path: Path, linnet_command: Command) -> None:
     out = tmp_path / "net.lnt"
     assert linnet_command("convert", net, "-o", out).returncode == 0
-    refused(linnet_command("bench", out), "--input x=")
+    refused(linnet_command("bench", out), "--shape x=")
     assert linnet_command("bench", out, "--input", "x=2,3,8,8", "--seconds", "0.02").returncode == 0
 
 
@@ -311,6 +311,16 @@ def test_a_full_disk_behind_stdout_is_an_error(command: list[str], mlp: Path) ->
             check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)},
         )  # fmt: skip
     refused(done, "No space left")
+
+
+def test_run_on_random_values(net: Path, tmp_path: Path, linnet_command: Command) -> None:
+    out = tmp_path / "net.lnt"
+    assert linnet_command("convert", net, "-o", out).returncode == 0
+    runs = [linnet_command("run", out, "--random", "--shape", "x=2,3,8,8").stdout for _ in range(2)]
+    assert runs[0] == runs[1] and "[2,2]" in runs[0]
+    refused(linnet_command("run", out, "--random"), "unknown_shape", "--shape x=")
+    refused(linnet_command("run", out, "--random", "--shape", "z=1"), "no input 'z'")
+    refused(linnet_command("run", out, "--shape", "x=2,3,8,8"), "add --random", status=2)
 
 
 def test_missing_package_is_named(net: Path, tmp_path: Path) -> None:

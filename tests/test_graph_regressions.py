@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.reference
 import pytest
 
 import linnet
@@ -136,3 +137,31 @@ def test_graph(name: str) -> None:
             np.testing.assert_allclose(
                 found[output.name], wanted, 1e-3 if wanted.dtype == np.float16 else 1e-5, 1e-6, err_msg=wrong
             )
+
+
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("producer", ["pytorch", "another"])
+def test_aligned_corners_of_a_scale_that_leaves_a_part_of_a_pixel(producer: str, mode: str) -> None:
+    """PyTorch's align_corners counts whole pixels, as ONNX Runtime does for every model; ONNX's reference does not round."""
+    text = (
+        '<ir_version: 8, opset_import: ["": 18]> g (float[N,1,H,W] x) => (float[N,1,P,Q] y) <float[4] s = {1,1,1.7,0.6}>'
+        f'{{ y = Resize<mode: string = "{mode}", coordinate_transformation_mode: string = "align_corners">(x, , s) }}'
+    )
+    model = onnx.parser.parse_model(text)
+    model.producer_name = producer
+    for session in (
+        linnet.Session(linnet.from_onnx(model)),
+        linnet.Session(linnet.from_onnx(model, {"x": (1, 1, 6, 8)})),
+    ):
+        x = RNG.normal(size=(1, 1, 6, 8)).astype(np.float32)
+        reference = session_of(model) if producer == "pytorch" else onnx.reference.ReferenceEvaluator(model)
+        np.testing.assert_allclose(session.run({"x": x})["y"], reference.run(None, {"x": x})[0], 1e-4, 1e-5)
+
+
+def test_an_output_that_is_listed_twice() -> None:
+    """PyTorch exports a value that is returned twice as two outputs of one name; that was refused."""
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> g (float[2] x) => (float[2] y, float[2] z, float[2] y) { y = Neg(x) z = Abs(x) }'
+    )
+    found = linnet.Session(linnet.from_onnx(model)).run({"x": np.array([1, -2], np.float32)})
+    assert {name: value.tolist() for name, value in found.items()} == {"y": [-1, 2], "z": [1, 2]}

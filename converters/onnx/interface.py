@@ -35,10 +35,9 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
             name = bytes(info.name).decode("utf-8", "backslashreplace")
             importer.problem(None, "the name of an input or output is no text", "export the model again", name)
             info.name = name
-    for what, infos in (("inputs", graph.input), ("outputs", graph.output)):
-        names = [i.name for i in infos]
-        for name in sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else ():
-            importer.problem(None, f"two {what} of the model have this name", "give every one a name of its own", name)
+    names = [i.name for i in graph.input]
+    for name in sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else ():
+        importer.problem(None, "two inputs of the model have this name", "give every one a name of its own", name)
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
     for name in shapes:
@@ -186,9 +185,11 @@ def fixed(
 
 
 def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) -> None:
-    """Makes the model's outputs the function's, and the signature of both."""
+    """Makes the model's outputs the function's, and the signature of both. PyTorch lists one that is returned twice under one
+    name twice: it is one output."""
     function, outputs, composite = importer.function, [], False
-    for info in graph.output:
+    declared = {info.name: info for info in graph.output}
+    for info in declared.values():
         try:
             value = importer.resolve(scope, info.name)
         except (KeyError, Unsupported) as error:
@@ -217,7 +218,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
     if not graph.output:
         importer.problem(None, "the graph has no outputs", "declare what the model computes", graph.name or "graph")
     if composite:
-        importer.graph.metadata[OUTPUTS] = json.dumps([o.name for o in graph.output])
+        importer.graph.metadata[OUTPUTS] = json.dumps(list(declared))
     importer.graph.signature("infer", function, importer.names, outputs)
 
 

@@ -94,7 +94,7 @@ def random_feeds(specs: Sequence[TensorSpec], shapes: dict[str, Any]) -> dict[st
             raise UsageError(
                 f"input {spec.name!r} has no fixed shape", code=304, tensor=spec.name,
                 got="[" + ", ".join("?" if d is None else str(d) for d in shape) + "]" if shape is not None else "any rank",
-                hint=f"give one, for example --input {spec.name}=" + ",".join(str(d or 1) for d in shape or (1,)),
+                hint=f"give one, for example --shape {spec.name}=" + ",".join(str(d or 1) for d in shape or (1,)),
             )  # fmt: skip
         dtype = numpy_dtype(spec.dtype)
         if spec.dtype == "bf16":

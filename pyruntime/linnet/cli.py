@@ -7,7 +7,7 @@ import json
 import math
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -208,6 +208,11 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
     help="Value of an input: a .npy file, or a picture or sound where the model has the steps for it inside; may be "
     "repeated. NAME= may be left out when there is one.",
 )
+@click.option("--random", is_flag=True, help="Random values (zeros for plain integers) for inputs that are not given.")
+@click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=D,D,...",
+    help="With --random: shape of an input that the model leaves open; may be repeated.",
+)  # fmt: skip
 @click.option("--output-dir", type=click.Path(path_type=Path), help="Folder for one .npy per output.")
 @click.option(
     "--fetch", "fetches", multiple=True, metavar="NAME", help="Compute this output or tensor instead; may be repeated."
@@ -219,6 +224,8 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
 def run(
     model: Path,
     inputs: Sequence[str],
+    random: bool,
+    shapes: Sequence[str],
     output_dir: Path | None,
     fetches: Sequence[str],
     signature: str,
@@ -239,11 +246,17 @@ def run(
     feeds: dict[str, Any] = {}
     only = next(iter(specs)) if len(specs) == 1 else ""
     for name, text in _pairs([f"{only}={i}" if only and "=" not in i else i for i in inputs], "--input x=x.npy"):
-        if name not in specs:
-            raise UsageError(
-                f"the model has no input {name!r}", code=102, tensor=name, expected=" or ".join(specs) or "no input"
-            )
+        _known(name, specs)
         feeds[name] = read_feed(Path(text), name, specs[name].dtype, described.about(name))
+    if shapes and not random:
+        raise CommandLineError("--shape is for random inputs", code=101, hint="add --random, or give --input")
+    if random:
+        from linnet.bench import random_feeds
+
+        given = {name: _shape(name, text) for name, text in _pairs(shapes, "--shape x=1,3,224,224")}
+        for name in given:
+            _known(name, specs)
+        feeds |= random_feeds([spec for spec in session.inputs if spec.name not in feeds], given)
     outputs = session.run(feeds, list(fetches) or None)
     files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
@@ -278,6 +291,7 @@ def run(
 @click.argument("model", type=click.Path(path_type=Path))
 @click.option(
     "--input",
+    "--shape",
     "inputs",
     multiple=True,
     metavar="NAME=D,D,...",
@@ -397,9 +411,15 @@ def _pairs(items: Sequence[str], example: str) -> list[tuple[str, str]]:
         if not sign or not name or not value:
             raise CommandLineError(f"{item!r} is not NAME=VALUE", code=101, expected=f"for example {example}")
         if any(name == other for other, _ in pairs):
-            raise CommandLineError(f"--input {name} is given twice", code=101, hint="give every input once")
+            raise CommandLineError(f"{name!r} is given twice", code=101, hint="give every input once")
         pairs.append((name, value))
     return pairs
+
+
+def _known(name: str, specs: Collection[str]) -> None:
+    if name not in specs:
+        expected = " or ".join(specs) or "no input"
+        raise UsageError(f"the model has no input {name!r}", code=102, tensor=name, expected=expected)
 
 
 def _shape(name: str, text: str) -> tuple[int, ...]:

@@ -71,9 +71,7 @@ class Tensor(Operators):
     variable: Variable | None = None
     quantization: Quantization | None = None
     node: Node | None = None  # the producer
-    elements: tuple[Dim, ...] | None = (
-        None  # of an integer vector or scalar that shapes are made of: what is known of each
-    )
+    elements: tuple[Dim, ...] | None = None  # what is known of those of a vector or scalar that shapes are made of
 
     def tensor(self, like: Tensor | None = None) -> Tensor:
         return self

@@ -43,6 +43,8 @@ def tables(report: Report) -> list[Table]:
     if report.memory.regions:
         rows = table("Memory", "region", ">bytes")
         for name, held in report.memory.regions.items():
+            if name == "mapped":  # there is no file to map yet
+                continue
             rows.add_row(region(name), f"{held:,}")
         made.append(rows)
     if report.operations:

@@ -5,10 +5,24 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from linnet.converters.onnx.operation import Operation
 from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.graph import Tensor
+
+# Exporters whose align_corners counts the pixels of the result, as their frameworks and ONNX Runtime do. By ONNX's own
+# reference the last pixels meet only where size * scale is whole: it does not round before it subtracts 1.
+WHOLE_SIZES = {"pytorch"}
+
+
+def _whole_sizes(op: Operation, scales: Tensor, axes: list[int]) -> Tensor:
+    """The sizes that scales lead to, rounded down."""
+    sizes = op.shape_of(op.input(0))
+    if axes:
+        sizes = op.emit("gather", [sizes, op.constant(np.array(axes) % op.rank())], kind="take", axis=0)
+    return op.map([op.cast(sizes, "f32"), op.cast(scales, "f32")], lambda p, n, s: (n * s).floor().cast("i64"), "i64")
 
 
 def _resize(
@@ -20,6 +34,13 @@ def _resize(
     crop = attributes.get("coordinates") == "tf_crop_and_resize"
     if sizes is None and scales is None:
         raise op.unsupported("neither scales nor sizes are given", "export the model again")
+    if (
+        scales is not None
+        and sizes is None
+        and attributes["coordinates"] == "align_corners"
+        and op.importer.model.producer_name in WHOLE_SIZES
+    ):
+        sizes = _whole_sizes(op, scales, attributes["axes"])
     if not crop and (sizes.data if sizes is not None else scales.data if scales is not None else None) is not None:
         if sizes is not None and sizes.data is not None:
             attributes["sizes"] = [int(v) for v in sizes.data.reshape(-1)]
