@@ -155,10 +155,8 @@ class Operation:
         *dtypes: str,
     ) -> list[Tensor]:  # fmt: skip
         """One map whose body also gets a function per table: from an index to the element there."""
-        program, count = (
-            Program(),
-            len(inputs),
-        )  # `table` reads an input without broadcasting it, so the node is made by hand
+        # `table` reads an input without broadcasting it, so the node is made by hand
+        program, count = Program(), len(inputs)
         loaded = [
             Expr(program, program.add(Instruction("load", REGISTER[t.dtype], operand=i))) for i, t in enumerate(inputs)
         ]

@@ -218,9 +218,7 @@ class TensorSpec:
     buffer: int
     is_variable: bool
     sparsity: Reader | None
-    blocks: tuple[int, int] | None = (
-        None  # weights quantized by blocks of a row: (index of the scales, size of a block)
-    )
+    blocks: tuple[int, int] | None = None  # of weights quantized by blocks of a row: (index of the scales, block size)
 
 
 @dataclasses.dataclass

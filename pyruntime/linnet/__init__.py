@@ -20,7 +20,7 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, onnx_backend, ops, passes, preprocess
+    from linnet import autodiff, converters, init, onnx_backend, ops, passes, preprocess
     from linnet.autodiff import gradients
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
@@ -48,12 +48,12 @@ _LAZY = {
     "isa_names": "linnet.model",
     "load_device": "linnet.model",
 }
-_MODULES = ("autodiff", "converters", "onnx_backend", "ops", "passes", "preprocess")
+_MODULES = ("autodiff", "converters", "init", "onnx_backend", "ops", "passes", "preprocess")
 
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "isa_names", "load_device",
+    "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device",
     "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
 ]  # fmt: skip
 

@@ -123,7 +123,7 @@ def _append(
         tensor = function.tensor((name or op) if i == 0 else f"{name or op}_{i}", dtype, shape)
         tensor.quantization = _nth(quantization, i)
         made.append(tensor)
-    node = Node(op, inputs, made, attributes, name, function.source)
+    node = Node(op, inputs, made, attributes, name and function.graph.prefix + name, function.source)
     for tensor in made:
         tensor.node = node
     function.nodes.append(node)

@@ -5,18 +5,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from linnet._generated.op_table import OPS
+from linnet.errors import UsageError
+from linnet.operators import Operators
 
 if TYPE_CHECKING:
     from linnet.errors import Error as Error
+    from linnet.init import Initializer
 
 Dim = int | str | None
 FOLD_LIMIT = 1 << 16  # bytes: larger folded results stay nodes, which C evaluates at plan time
@@ -34,17 +39,24 @@ class Quantization:
     bits: int = 8
 
 
-@dataclasses.dataclass
-class Variable:
-    """Mutable state, shared by all signatures of a graph. `value` is the initial value."""
+@dataclasses.dataclass(eq=False)
+class Variable(Operators):
+    """Mutable state, shared by all signatures of a graph. `value` is the initial value; operators read the current one."""
 
     name: str
     value: npt.NDArray[Any]
     quantization: Quantization | None = None
+    graph: Graph | None = dataclasses.field(default=None, repr=False)
+
+    def tensor(self, like: Tensor | None = None) -> Tensor:
+        """A read of the value from before the run, in the function of `like`, or where its graph is being built."""
+        if like is None and self.graph is None:
+            raise UsageError("the variable belongs to no graph", code=101, tensor=self.name, hint="use function.read")
+        return (like.function if like is not None else self.graph.main).read(self)  # type: ignore[union-attr]
 
 
 @dataclasses.dataclass(eq=False)
-class Tensor:
+class Tensor(Operators):
     """A value of a function: made by a node, an input, a constant (`data`) or a variable's current value.
 
     shape: one entry per dimension: a number, a name (symbolic), or None (unknown); None in place of the tuple when even
@@ -59,9 +71,10 @@ class Tensor:
     variable: Variable | None = None
     quantization: Quantization | None = None
     node: Node | None = None  # the producer
-    elements: tuple[Dim, ...] | None = (
-        None  # of an integer vector or scalar that shapes are made of: what is known of each
-    )
+    elements: tuple[Dim, ...] | None = None  # what is known of those of a vector or scalar that shapes are made of
+
+    def tensor(self, like: Tensor | None = None) -> Tensor:
+        return self
 
     @property
     def rank(self) -> int | None:
@@ -117,7 +130,8 @@ class Function:
         return candidate
 
     def tensor(self, name: str, dtype: str, shape: Sequence[Dim] | None) -> Tensor:
-        return Tensor(self, self.unique(name), dtype, None if shape is None else tuple(shape))
+        name = self.unique(self.graph.prefix + name)
+        return Tensor(self, name, dtype, None if shape is None else tuple(shape))
 
     def placeholder(self, name: str, dtype: str, shape: Sequence[Dim] | None) -> Tensor:
         """A new input."""
@@ -137,30 +151,44 @@ class Function:
 
     def read(self, variable: Variable) -> Tensor:
         """The variable's value from before the run."""
-        tensor = self.tensor(variable.name, dtype_of(variable.value.dtype), variable.value.shape)
+        tensor = Tensor(self, self.unique(variable.name), dtype_of(variable.value.dtype), variable.value.shape)
         tensor.variable, tensor.quantization = variable, variable.quantization
         return tensor
 
-    def fill(self, old: Function, functions: Mapping[Function, Function] | None = None) -> None:
+    def fill(
+        self,
+        old: Function,
+        functions: Mapping[Function, Function] | None = None,
+        inputs: Sequence[Tensor] | None = None,
+        outputs: Sequence[Tensor] | None = None,
+        nodes: Sequence[Node] | None = None,
+    ) -> None:
         """Makes this empty function a copy of `old`. functions: what stands for the functions that its nodes name, when
-        they are not the same. Variables are those of this graph that have the same names."""
+        they are not the same. inputs, outputs, nodes: of a part of it. Variables are those of this graph that have the same
+        names."""
+        inputs = old.inputs if inputs is None else inputs
+        outputs = old.outputs if outputs is None else outputs
+        nodes = old.nodes if nodes is None else nodes
         table: dict[int, Tensor] = {}
-        for t in old.tensors():
-            variable = self.graph.variables[t.variable.name] if t.variable is not None else None
-            table[id(t)] = dataclasses.replace(t, function=self, variable=variable, node=None)
-        for node in old.nodes:
+
+        def own(t: Tensor) -> Tensor:
+            if id(t) not in table:
+                variable = self.graph.variables[t.variable.name] if t.variable is not None else None
+                table[id(t)] = dataclasses.replace(t, function=self, variable=variable, node=None)
+            return table[id(t)]
+
+        self.inputs = [own(t) for t in inputs]
+        for node in nodes:
             attributes = {
                 key: (functions or {}).get(value, value) if isinstance(value, Function) else value
                 for key, value in node.attributes.items()
             }
-            inputs = [None if t is None else table[id(t)] for t in node.inputs]
-            outputs = [table[id(t)] for t in node.outputs]
-            made = Node(node.op, inputs, outputs, attributes, node.name, node.source)
-            for tensor in outputs:
+            read = [None if t is None else own(t) for t in node.inputs]
+            made = Node(node.op, read, [own(t) for t in node.outputs], attributes, node.name, node.source)
+            for tensor in made.outputs:
                 tensor.node = made
             self.nodes.append(made)
-        self.inputs = [table[id(t)] for t in old.inputs]
-        self.outputs = [table[id(t)] for t in old.outputs]
+        self.outputs = [own(t) for t in outputs]
         self._names, self._counts = set(old._names), dict(old._counts)
 
     def tensors(self) -> Iterator[Tensor]:
@@ -195,9 +223,17 @@ class Signature:
 
 
 class Graph:
-    """Functions, variables and signatures: the content of one .lnt file."""
+    """Functions, variables and signatures: the content of one .lnt file.
 
-    def __init__(self) -> None:
+    Two ways to build: function by function (`function`, then `signature(name, function)`), or on the graph itself, where
+    `placeholder`, `constant` and operators build in `main`, out of which every `signature(name, inputs, outputs)` takes
+    what it needs. seed: what initial values are drawn from.
+    """
+
+    def __init__(self, seed: int = 0) -> None:
+        self.seed = seed
+        self.prefix = ""  # of names made from now on: see scope
+        self.main = Function(self, "main")  # not in `functions`: only what signatures take from it is written
         self.functions: list[Function] = []
         self.variables: dict[str, Variable] = {}
         self.signatures: dict[str, Signature] = {}
@@ -214,26 +250,91 @@ class Graph:
         self.functions.append(function)
         return function
 
-    def variable(self, name: str, value: npt.ArrayLike) -> Variable:
-        """A new variable with its initial value."""
+    def placeholder(self, name: str, shape: Sequence[Dim] | None, dtype: str = "f32") -> Tensor:
+        """A new input, in `main`. Dimensions that are not fixed are best named ("batch"): equal names are known to be equal."""
+        return self.main.placeholder(name, dtype, shape)
+
+    def constant(self, value: npt.ArrayLike, name: str = "", dtype: str | None = None) -> Tensor:
+        """A constant, in `main`. Python floats are f32."""
+        data = np.asarray(value)
+        if dtype is None and data.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic):
+            data = data.astype(np.float32)
+        return self.main.constant(data, name, dtype)
+
+    def variable(self, name: str, value: npt.ArrayLike | Initializer) -> Variable:
+        """A new variable with its initial value: an array, or an initializer (linnet.init), seeded by the graph's seed and
+        the name."""
+        from linnet.init import Initializer
+
+        name = self.prefix + name
         if name in self.variables:
             raise ValueError(f"variable {name!r} exists already; give another name")
-        self.variables[name] = Variable(name, np.ascontiguousarray(value))
+        data = value.value((self.seed, zlib.crc32(name.encode()))) if isinstance(value, Initializer) else value
+        self.variables[name] = Variable(name, np.ascontiguousarray(data).reshape(np.shape(data)), graph=self)
         return self.variables[name]
 
-    def signature(self, name: str, function: Function, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> None:
-        """Declares an entry point; names default to those of the function's tensors."""
-        self.signatures[name] = Signature(
-            function,
-            list(inputs) or [t.name for t in function.inputs],
-            list(outputs) or [t.name for t in function.outputs],
-        )
+    @contextlib.contextmanager
+    def scope(self, name: str) -> Iterator[None]:
+        """`with graph.scope("layer1"):` puts "layer1/" before the names of what is made inside. Scopes nest."""
+        outer = self.prefix
+        self.prefix = f"{outer}{name}/"
+        try:
+            yield
+        finally:
+            self.prefix = outer
+
+    @overload
+    def signature(
+        self, name: str, function: Function, inputs: Sequence[str] = (), outputs: Sequence[str] = ()
+    ) -> None: ...
+    @overload
+    def signature(
+        self,
+        name: str,
+        function: Mapping[str, Tensor],
+        inputs: Mapping[str, Tensor],
+        *,
+        updates: Mapping[Variable, Tensor] | None = None,
+    ) -> None: ...
+    def signature(
+        self,
+        name: str,
+        function: Any,
+        inputs: Any = (),
+        outputs: Sequence[str] = (),
+        updates: Mapping[Variable, Tensor] | None = None,
+    ) -> None:
+        """Declares an entry point, in one of two ways.
+
+        signature(name, function, inputs, outputs): of a function; names default to those of its tensors.
+        signature(name, {input name: tensor}, {output name: tensor}, updates={variable: new value}): takes what the outputs
+        and updates need from where the tensors were built; every update happens in each run, after all reads.
+        Raises UsageError when they need a placeholder that is no input.
+        """
+        if isinstance(function, Function):
+            self.signatures[name] = Signature(
+                function,
+                list(inputs) or [t.name for t in function.inputs],
+                list(outputs) or [t.name for t in function.outputs],
+            )
+            return
+        feeds: Mapping[str, Tensor] = function
+        results: dict[str, Tensor] = {key: value.tensor() for key, value in inputs.items()}
+        every = [*feeds.values(), *results.values(), *(updates or {}).values()]
+        if not every:
+            raise UsageError(f"signature '{name}' has neither outputs nor updates", code=101)
+        old = every[0].function
+        assigned = [emit("assign", [variable.tensor(new), new], {})[0] for variable, new in (updates or {}).items()]
+        part = self.function(name)
+        nodes = _needed(old, list(feeds.values()), [*results.values(), *assigned], name)
+        part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
+        self.signatures[name] = Signature(part, list(feeds), list(results))
 
     def copy(self) -> Graph:
         """A graph whose functions, nodes and tensors are its own; the arrays of constants and variables are shared."""
-        made = Graph()
+        made = Graph(self.seed)
         made.metadata = dict(self.metadata)
-        made.variables = {name: dataclasses.replace(v) for name, v in self.variables.items()}
+        made.variables = {name: dataclasses.replace(v, graph=made) for name, v in self.variables.items()}
         functions = {function: made.function(function.name) for function in self.functions}
         for old, new in functions.items():
             new.fill(old, functions)
@@ -258,6 +359,30 @@ class Graph:
         from linnet.file import read
 
         return read(Path(path))
+
+
+def _needed(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], signature: str) -> list[Node]:
+    """The nodes on which outputs depend, back to the inputs, in order."""
+    seen, pending, nodes = set(inputs), list(outputs), set()
+    while pending:
+        tensor = pending.pop()
+        if tensor in seen:
+            continue
+        seen.add(tensor)
+        if tensor.function is not function:
+            raise UsageError(
+                f"it belongs to function '{tensor.function.name}'", code=101, tensor=tensor.name,
+                expected=f"a tensor of '{function.name}'",
+            )  # fmt: skip
+        if tensor.node is not None:
+            nodes.add(id(tensor.node))
+            pending += [t for t in tensor.node.inputs if t is not None]
+        elif tensor.data is None and tensor.variable is None:
+            raise UsageError(
+                f"signature '{signature}' needs this placeholder", code=105, tensor=tensor.name,
+                expected="it among the inputs", got=", ".join(f"'{t.name}'" for t in inputs) or "none",
+            )  # fmt: skip
+    return [node for node in function.nodes if id(node) in nodes]
 
 
 _DTYPES = {

@@ -21,18 +21,25 @@ static bool same_tensor(const ln_tensor *a, const ln_tensor *b, bool folded) {
     return a->rank == b->rank && memcmp(a->dims, b->dims, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
 }
 
-/* Two lanes of multiply and rotate over words, as in MurmurHash3 (Appleby, public domain), in 128 bits: enough that two
- * weights of one model never meet. */
+static uint64_t mixed(uint64_t sum, uint64_t word) {
+    sum = (sum ^ word) * UINT64_C(0x87c37b91114253d5);
+    return sum ^ sum >> 29;
+}
+
+/* Multiply and shift over words, as in MurmurHash3 (Appleby, public domain). Four chains, because each has to wait for
+ * its own products: all that a plan widened passes here, every time it is planned. */
 static void digest(const void *data, size_t bytes, uint64_t sum[2]) {
     const unsigned char *p = data;
-    for (size_t at = 0; at < bytes; at += 8) {
-        uint64_t word = 0;
-        memcpy(&word, p + at, bytes - at < 8 ? bytes - at : 8);
-        sum[0] = (sum[0] ^ word) * UINT64_C(0x87c37b91114253d5);
-        sum[0] ^= sum[0] >> 29;
-        sum[1] = ((sum[1] << 31 | sum[1] >> 33) + word) * UINT64_C(0x4cf5ad432745937f);
+    uint64_t a = 1, b = 2, c = 3, d = 4, words[4] = {0};
+    for (size_t left = bytes; left > 0; p += sizeof words, left -= sizeof words) {
+        const bool whole = left >= sizeof words;
+        if (!whole) memset(words, 0, sizeof words);
+        memcpy(words, p, whole ? sizeof words : left);
+        a = mixed(a, words[0]), b = mixed(b, words[1]), c = mixed(c, words[2]), d = mixed(d, words[3]);
+        if (!whole) break;
     }
-    sum[0] += bytes, sum[1] ^= bytes;
+    sum[0] = mixed(mixed(mixed(sum[0], a), c), bytes);
+    sum[1] = mixed(mixed(mixed(sum[1], b), d), bytes);
 }
 
 void ln_packs_describe(const linnet_model *model, ln_step *step) {
