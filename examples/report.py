@@ -27,11 +27,12 @@ class Options:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; `wrong` of `total` characters or digits, `milliseconds` per run."""
+    """One line of the table; memory is all that the sessions take while running; `wrong` of `total` characters or
+    digits, `milliseconds` per run."""
 
     dtype: str
     file_bytes: int
-    arena_bytes: int
+    memory_bytes: int
     wrong: int
     total: int
     milliseconds: float
@@ -71,14 +72,14 @@ def print_table(title: str, rows: Sequence[Row], what: str, latency: str) -> Non
     """Print the table; `what` names the things that are counted as wrong, `latency` what one run is."""
     table = Table(title=title)
     table.add_column("dtype")
-    for heading in ("file", "arena", f"{what} wrong", f"{latency}, ms", "against f32"):
+    for heading in ("file", "memory", f"{what} wrong", f"{latency}, ms", "against f32"):
         table.add_column(heading, justify="right")
     base = next((row.milliseconds for row in rows if row.dtype == "f32"), None)
     for row in rows:
         table.add_row(
             row.dtype,
             size(row.file_bytes),
-            size(row.arena_bytes),
+            size(row.memory_bytes),
             f"{row.wrong} of {row.total}",
             f"{row.milliseconds:.3g}" if row.milliseconds < 100 else f"{row.milliseconds:.0f}",
             f"{base / row.milliseconds:.2f} x" if base else "-",

@@ -165,3 +165,17 @@ def test_an_output_that_is_listed_twice() -> None:
     )
     found = linnet.Session(linnet.from_onnx(model)).run({"x": np.array([1, -2], np.float32)})
     assert {name: value.tolist() for name, value in found.items()} == {"y": [-1, 2], "z": [1, 2]}
+
+
+def test_what_pytorch_exports_though_it_is_no_onnx() -> None:
+    """Sums of truth values, which were truth values; f32 weights that a batch norm was folded into beside bf16 data, refused.
+    ONNX Runtime refuses both; the expected values are PyTorch's."""
+    text = '<ir_version: 8, opset_import: ["": 18]> g (float[N,M] x) => (bool[N,M] y) <float z = {0}, int32 a = {1}>'
+    model = onnx.parser.parse_model(text + "{ b = Greater(x, z) y = CumSum(b, a) }")
+    found = linnet.Session(linnet.from_onnx(model)).run({"x": np.array([[1, -1, 2, 3]], np.float32)})["y"]
+    assert found.dtype == np.int64 and found.tolist() == [[1, 1, 2, 3]]
+    text = '<ir_version: 8, opset_import: ["": 18]> g (bfloat16[N,2,3] x) => (bfloat16[N,1,3] y) <float[1,2,1] w = {0.5,-2},'
+    model = onnx.parser.parse_model(text + " float[1] b = {1}> { y = Conv(x, w, b) }")
+    bits = np.array([[[1, 2, 3], [0, 1, -2]]], np.float32).view(np.uint32) >> 16
+    y = linnet.Session(linnet.from_onnx(model)).run({"x": bits.astype(np.uint16)})["y"]
+    assert (y.astype(np.uint32) << 16).view(np.float32).tolist() == [[[1.5, 0, 6.5]]]

@@ -58,6 +58,8 @@ def run(options: report.Options) -> list[report.Row]:
     calibration: dict[str, list[Feeds]] = {}
     rows = []
     for dtype in report.DTYPES:
+        if sys.stderr.isatty():  # half a minute without a word is long
+            print(f"{dtype}: converting three networks, reading the page, timing ...", file=sys.stderr)
         paths = {name: options.out / f"ocr-{name}-{dtype}.lnt" for name in graphs}
         for name, graph in graphs.items():
             made = graph if dtype == "f32" else linnet.quantize(graph, calibration[name], dtype=dtype)

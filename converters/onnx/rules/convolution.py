@@ -58,8 +58,13 @@ def conv_attributes(op: Operation, x: Tensor, w: Tensor) -> dict[str, Any]:
 
 @rule("Conv")
 def conv(op: Operation) -> Tensor:
-    x, w = op.input(0), op.input(1)
-    return op.emit("conv", [x, w, *([op.input(2)] if op.optional(2) is not None else [])], **conv_attributes(op, x, w))
+    """PyTorch's exporter folds the batch norm of a bf16 model into f32 weights: constants take x's type."""
+    x = op.input(0)
+    w, *bias = (
+        op.cast(t, x.dtype) if x.dtype == "bf16" and t.dtype == "f32" and t.data is not None else t
+        for t in (op.input(1), *([op.input(2)] if op.optional(2) is not None else []))
+    )
+    return op.emit("conv", [x, w, *bias], **conv_attributes(op, x, w))
 
 
 @rule("ConvTranspose")

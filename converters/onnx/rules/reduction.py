@@ -114,11 +114,11 @@ def hardmax(op: Operation) -> Tensor:
 
 @rule("CumSum", "CumProd")
 def cumsum(op: Operation) -> Tensor:
-    axis = op.input(1)
+    x, axis = op.input(0), op.input(1)
     axis = op.reshape(axis, []) if axis.rank else axis
     return op.emit(
         "cumsum",
-        [op.input(0), axis],
+        [op.cast(x, "i64") if x.dtype == "bool" else x, axis],  # no ONNX, but PyTorch exports it, and means to count
         exclusive=bool(op.attribute("exclusive")),
         reverse=bool(op.attribute("reverse")),
         product=op.node.op_type == "CumProd",
