@@ -187,7 +187,8 @@ def test_what_has_no_bound_is_named() -> None:
         ("1..8,3,4..,4", "a range needs both of its ends"),
         ("8..1,3,4,4", "no range"),
         ("1..8,3,4", "another rank"),
-        ("1..8,4,4,4", "fixed in the model, outside its bound"),
+        ("1..8,4,4,4", "fixed in the model; expected 3"),
+        ("1..8,1..4,4,4", "fixed in the model; expected 3"),
         ("1..8,three,4,4", "is not one"),
     ],
 )

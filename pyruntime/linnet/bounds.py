@@ -107,12 +107,12 @@ def _range(name: str, i: int, fixed: int | None, given: Dim) -> tuple[int, int]:
             f"the bound of dimension {i} of input {name!r} is no range", code=101, tensor=name, got=f"{low}..{high}",
             expected="0 <= least <= most",
         )  # fmt: skip
-    if fixed is not None and not low <= fixed <= high:
+    if fixed is not None and (low, high) != (fixed, fixed):
         raise UsageError(
-            f"dimension {i} of input {name!r} is fixed in the model, outside its bound", code=104, tensor=name,
-            expected=str(fixed), got=f"{low}..{high}", hint="dimensions that the file declares cannot be changed",
+            f"dimension {i} of input {name!r} is fixed in the model", code=104, tensor=name, expected=f"{fixed} or ?",
+            got=f"{low}..{high}" if low < high else str(low), hint="convert the model again with this dimension open",
         )  # fmt: skip
-    return (low, high) if fixed is None else (fixed, fixed)
+    return low, high
 
 
 def inside(shape: Sequence[int], dims: Range) -> bool:
