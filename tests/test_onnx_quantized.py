@@ -600,3 +600,34 @@ def test_lstm_that_the_dynamic_quantizer_writes(direction: str, per_channel: boo
         assert mine[name].shape == theirs[name].shape
         assert own.mean() < 1.05 * other.mean() and own.max() < 0.001 + 1.05 * other.max(), (own.max(), other.max())
         assert np.abs(mine[name] - theirs[name]).max() < 0.003
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_weights_alone_stay_as_narrow_as_they_came(per_channel: bool, tmp_path: Path) -> None:
+    """i8 weights of products of floats: 1 byte each in the file; what a plan makes of them agrees with ONNX Runtime."""
+    stored = RANDOM.integers(-127, 128, (96, 1024)).astype(np.int8)
+    scale = RANDOM.uniform(0.001, 0.002, 1024 if per_channel else ()).astype(np.float32)
+    node = helper.make_node
+    nodes = [
+        node("DequantizeLinear", ["codes", "scale"], ["weights"], axis=1),
+        node("Transpose", ["weights"], ["turned"], perm=[1, 0]),
+        node("MatMul", ["x", "weights"], ["inner"]), node("Add", ["inner", "bias"], ["moved"]),
+        node("MatMul", ["moved", "turned"], ["y"]),
+    ]  # fmt: skip
+    constants = {"codes": stored, "scale": scale, "bias": f32(1024)}
+    graph = helper.make_graph(
+        nodes, "weights", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 96])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 96])],
+        [numpy_helper.from_array(v, n) for n, v in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    linnet.from_onnx(model).save(tmp_path / "narrow.lnt")
+    assert (tmp_path / "narrow.lnt").stat().st_size < 2.2 * stored.nbytes  # as they are, and turned
+    session = linnet.Session(tmp_path / "narrow.lnt")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    peer = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    for rows in (1, 5):
+        x = f32(rows, 96)
+        wanted = peer.run(None, {"x": x})[0]
+        np.testing.assert_allclose(session.run({"x": x})["y"], wanted, atol=1e-5 * np.ptp(wanted))

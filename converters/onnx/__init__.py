@@ -52,7 +52,7 @@ def examine(
             hint="onnx.load_model_from_string(content) makes one of bytes",
         )  # fmt: skip
     if not isinstance(model, onnx.ModelProto):
-        model, folder = loader.load(model)
+        model, folder = loader.load(Path(model))
     importer = Importer(model, folder)
     graph = importer.convert_model(input_shapes)
     graph.metadata["source"] = "onnx"

@@ -83,8 +83,10 @@ class _Fuser:
             return tensor
         quantization = source.quantization
         assert quantization is not None
-        if source.data is not None and source.data.nbytes * 4 <= FOLD_LIMIT:
+        if source.data is not None and (source.data.nbytes * 4 <= FOLD_LIMIT or not self.only_multiplied(tensor)):
             made = self.function.constant(dequantized(source.data, quantization), tensor.name)
+        elif source.data is not None:  # stays narrow in the file: a plan widens it
+            made = emit("dequantize", [source], {}, 1, "", self.function, dtypes=["f32"])[0]
         elif quantization.axis is None and source.dtype in LIMITS:
             program = _identity(load=True)
             made = self.emit("map", [source], program.attributes(["f32"]), "f32", None)
@@ -92,6 +94,15 @@ class _Fuser:
             made = self.emit("dequantize", [source], {}, "f32", None)
         self.new[tensor] = self.named(made, tensor)
         return self.new[tensor]
+
+    def only_multiplied(self, tensor: Tensor) -> bool:
+        """Whether only matrix products and look-ups read it, perhaps transposed: nothing is ever folded into those weights,
+        as a batch norm is into a convolution's."""
+        readers = self.readers.get(tensor, [])
+        moved = [r.outputs[0] for r in readers if r.op == "copy" and r.attributes["kind"] == "transpose"]
+        products = sum(r.op in ("matmul", "gather") for r in readers)
+        whole = bool(readers) and tensor not in self.outputs and products + len(moved) == len(readers)
+        return whole and all(self.only_multiplied(t) for t in moved)
 
     def emit(
         self, op: str, inputs: Iterable[Tensor | None], attributes: dict[str, Any], dtype: str, q: Quantization | None

@@ -70,8 +70,8 @@ def resolve(bounds: Mapping[str, Sequence[Dim] | str], specs: Iterable[TensorSpe
     """A range for every dimension of every input. Raises UsageError where neither the model nor the bounds give one, or
     where they contradict each other."""
     declared = {spec.name: spec.shape for spec in specs}
-    bounds = {name: parse(name, given) if isinstance(given, str) else given for name, given in bounds.items()}
-    for name in bounds:
+    parsed = {name: parse(name, given) if isinstance(given, str) else given for name, given in bounds.items()}
+    for name in parsed:
         if name not in declared:
             raise UsageError(
                 f"bounds are given for {name!r}, which is no input", code=102, tensor=name,
@@ -79,7 +79,7 @@ def resolve(bounds: Mapping[str, Sequence[Dim] | str], specs: Iterable[TensorSpe
             )  # fmt: skip
     ranges: dict[str, Range] = {}
     for name, shape in declared.items():
-        given: Sequence[Dim] | None = bounds.get(name)
+        given = parsed.get(name)
         rank = len(shape) if shape is not None else None if given is None else len(given)
         if rank is None or (given is not None and len(given) != rank):
             raise UsageError(

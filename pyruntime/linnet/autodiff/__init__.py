@@ -1,5 +1,5 @@
 """Gradients as a graph library: `gradients` walks back from a loss and emits ordinary nodes; C knows nothing of it.
-RULES (rules.py, copies.py, maps.py) has one rule per op; this file has the walk."""
+RULES (rules.py, and by family maps.py, copies.py, windows.py) has one rule per op; this file has the walk."""
 
 from __future__ import annotations
 
@@ -46,7 +46,11 @@ def gradients(loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | 
             )
     seed = filled(loss, 1.0) if seed is None else seed
     flat = [t for group in sources for t in group]
-    found = dict(zip(flat, walk(nodes, {loss: seed}, flat), strict=True))
+    try:
+        found = dict(zip(flat, walk(nodes, {loss: seed}, flat), strict=True))
+    except Exception:
+        del function.nodes[len(nodes) :]  # nothing of a gradient that cannot be made stays
+        raise
     result = []
     for item, group in zip(wanted, sources, strict=True):
         parts = [g for t in group if (g := found[t]) is not None]

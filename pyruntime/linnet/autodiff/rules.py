@@ -1,5 +1,5 @@
 """Gradient rules, one per op: (node, gradients of its outputs, which inputs need one) -> gradients of its inputs.
-RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows.py those of conv and pool."""
+RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows.py those of conv, pool and resize."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from linnet.autodiff._tools import (
 )
 from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.maps import map_gradient
-from linnet.autodiff.windows import conv_gradient, conv_transpose_gradient, pool_gradient
+from linnet.autodiff.windows import conv_gradient, conv_transpose_gradient, pool_gradient, resize_gradient
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
@@ -296,6 +296,7 @@ RULES: dict[str, Rule] = {
     "conv": conv_gradient,
     "conv_transpose": conv_transpose_gradient,
     "pool": pool_gradient,
+    "resize": resize_gradient,
     "softmax": softmax_gradient,
     "layer_norm": layer_norm_gradient,
     "batch_norm": batch_norm_gradient,

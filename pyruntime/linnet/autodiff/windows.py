@@ -1,5 +1,5 @@
-"""Gradients of the ops that slide a window: conv, conv_transpose, pool. They are made of conv and conv_transpose themselves,
-so they can be differentiated again. Spatial sizes must be numbers; the batch may be dynamic."""
+"""Gradients of the ops that slide a window, conv, conv_transpose and pool, and of resize. They are made of conv and matmul
+themselves, so they can be differentiated again. Spatial sizes must be numbers; the batch may be dynamic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from linnet import ops
 from linnet.autodiff._tools import Gradients, filled, reshape_like, shape_of, static, through
 from linnet.errors import GraphError
-from linnet.graph import Node, Tensor, numpy_dtype
+from linnet.graph import Node, Tensor, emit, numpy_dtype
 
 
 class _Window:
@@ -159,4 +159,32 @@ def pool_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     return through(build, [x], g, [True])
 
 
-__all__ = ["conv_gradient", "conv_transpose_gradient", "pool_gradient"]
+def resize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """Axis by axis, a product with the transposed matrix of its weights, which a resize of the unit matrix gives."""
+    x, y, g = node.inputs[0], node.outputs[0], given[0]
+    assert x is not None and g is not None
+    if node.attribute("coordinates") == "tf_crop_and_resize" or node.attribute("aspect") != "stretch":
+        raise GraphError("resize by regions, or with an aspect that is kept, has no gradient rule", code=301)
+    rank = len(shape_of(x))
+    axes = [a % rank for a in node.attribute("axes")] or list(range(rank))
+    operand_scales = node.inputs[1] if len(node.inputs) > 1 else None
+    scales: list[float] = list(node.attribute("scales"))
+    if operand_scales is not None:
+        if operand_scales.data is None:
+            raise GraphError("its rule needs constant scales", code=304, got=f"'{operand_scales.name}', computed")
+        scales = [float(v) for v in operand_scales.data]
+    fixed = {"axes": (1,), "scales": (), "sizes": ()}
+    for i, axis in enumerate(axes):
+        if shape_of(x)[axis] == shape_of(y)[axis] and (not scales or scales[i] == 1):
+            continue
+        (size,), (wanted,) = static(x, [axis]), static(y, [axis])
+        eye = ops.cast(x.function.constant(np.eye(size, dtype=np.float32)), dtype=x.dtype)
+        how = {"scales": (scales[i],)} if scales else {"sizes": (wanted,)}
+        weights = emit("resize", [eye], {**node.attributes, **fixed, **how})[0]
+        order = [*(a for a in range(rank) if a != axis), axis]
+        g = ops.matmul(ops.transpose(g, order), weights, transpose_b=True)
+        g = ops.transpose(g, [order.index(a) for a in range(rank)])
+    return [g]
+
+
+__all__ = ["conv_gradient", "conv_transpose_gradient", "pool_gradient", "resize_gradient"]
