@@ -184,7 +184,7 @@ class Importer:
             shape = dims_of(kind)
             if shape is not None and not interface.sensible(shape):
                 shape = (None,) * len(shape)
-        tensor = self.function.tensor(name or "missing", dtype, shape)
+        tensor = self.function.tensor(text_of(name) or "missing", dtype, shape)
         if name in self.types and self.types[name].tensor_type.elem_type in narrow.KINDS:
             self.kinds[tensor] = narrow.KINDS[self.types[name].tensor_type.elem_type]
         self.tainted.add(id(tensor))
