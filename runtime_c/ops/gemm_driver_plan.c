@@ -116,7 +116,7 @@ static bool fits_narrow(const ln_call *call, const ln_gemm *g, const ln_tensor *
 
 static void plan_blocks(const ln_call *call, ln_gemm *g) {
     int64_t rows = g->set->rows, width = g->set->width, c_size = (int64_t)ln_dtype_size(g->set->c_dtype);
-    int64_t row_bytes = g->gather ? g->copy_stride : g->kc * g->a_size * (g->taps > 1 ? 3 : 1);
+    int64_t row_bytes = g->gather || g->run > 1 ? g->copy_stride : g->kc * g->a_size * (g->taps > 1 ? 3 : 1);
     int64_t nb = (int64_t)ln_round_up((size_t)g->n, (size_t)width), mb = ln_max(BLOCK_A_BYTES / row_bytes, rows);
     mb = ln_min(mb, 1024);
     if (!g->direct) {
