@@ -22,6 +22,7 @@ from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor,
 if TYPE_CHECKING:
     from linnet import autodiff, converters, init, onnx_backend, ops, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.control import cond, scan, while_loop
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -37,7 +38,10 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
+    "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "scan": "linnet.control",
+    "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -53,8 +57,8 @@ _MODULES = ("autodiff", "converters", "init", "onnx_backend", "ops", "passes", "
 __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device",
-    "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
+    "autodiff", "check", "cond", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "init", "isa_names",
+    "load_device", "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize", "scan", "while_loop",
 ]  # fmt: skip
 
 
