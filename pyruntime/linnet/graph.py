@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -47,6 +47,7 @@ class Variable(Operators):
     value: npt.NDArray[Any]
     quantization: Quantization | None = None
     graph: Graph | None = dataclasses.field(default=None, repr=False)
+    trainable: bool = True  # whether optimizers that are told nothing else train it
 
     def tensor(self, like: Tensor | None = None) -> Tensor:
         """A read of the value from before the run, in the function of `like`, or where its graph is being built."""
@@ -237,6 +238,7 @@ class Graph:
         self.functions: list[Function] = []
         self.variables: dict[str, Variable] = {}
         self.signatures: dict[str, Signature] = {}
+        self.side_updates: list[tuple[Variable, Tensor, Tensor | None]] = []  # see side_update
         self.metadata: dict[str, str] = {}
         self.folded = 0  # bytes of folded results
 
@@ -261,9 +263,9 @@ class Graph:
             data = data.astype(np.float32)
         return self.main.constant(data, name, dtype)
 
-    def variable(self, name: str, value: npt.ArrayLike | Initializer) -> Variable:
+    def variable(self, name: str, value: npt.ArrayLike | Initializer, trainable: bool = True) -> Variable:
         """A new variable with its initial value: an array, or an initializer (linnet.init), seeded by the graph's seed and
-        the name."""
+        the name. trainable: whether optimizers that are told nothing else train it."""
         from linnet.init import Initializer
 
         name = self.prefix + name
@@ -271,7 +273,32 @@ class Graph:
             raise ValueError(f"variable {name!r} exists already; give another name")
         data = value.value((self.seed, zlib.crc32(name.encode()))) if isinstance(value, Initializer) else value
         self.variables[name] = Variable(name, np.ascontiguousarray(data).reshape(np.shape(data)), graph=self)
+        self.variables[name].trainable = trainable
         return self.variables[name]
+
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        """The float variables that were not made with trainable=False, in the order in which they were made."""
+        return [v for v in self.variables.values() if v.trainable and v.value.dtype.kind == "f"]
+
+    def side_update(self, variable: Variable, value: Tensor, of: Tensor | None = None) -> None:
+        """Registers a new value that `variable` takes whenever a loss is minimized that depends on `of`; without it, on the
+        variable itself. For moving averages of a layer (of: its output) and counters of random numbers."""
+        self.side_updates.append((variable, value, of))
+
+    def side_updates_of(self, read: Collection[Tensor]) -> dict[Variable, Tensor]:
+        """The updates registered for any of these tensors. Raises UsageError when two give one variable a value."""
+        variables = {t.variable for t in read if t.variable is not None}
+        made: dict[Variable, Tensor] = {}
+        for variable, value, of in self.side_updates:
+            if (variable in variables) if of is None else (of in read):
+                if variable in made:
+                    raise UsageError(
+                        "two side updates of one variable belong to this loss", code=101, tensor=variable.name,
+                        hint="make one of them depend on the other",
+                    )  # fmt: skip
+                made[variable] = value
+        return made
 
     @contextlib.contextmanager
     def scope(self, name: str) -> Iterator[None]:
