@@ -111,17 +111,17 @@ class Optimizer:
                 "a loss to minimize is one number", code=104, tensor=loss.name, expected="shape []",
                 got="an unknown shape" if loss.shape is None else str(list(loss.shape)), hint="take its .mean() or .sum()",
             )  # fmt: skip
-        read = behind(loss)
         if variables is None:
-            used = {t.variable for t in read if t.variable is not None}
-            variables = [v for v in loss.function.graph.trainable_variables if v in used]
+            used = {t.variable for t in behind(loss)}
+            trainable = loss.function.graph.trainable_variables
+            variables = [v for v in trainable if v in used and v.value.dtype.kind == "f"]
         if not variables:
             raise UsageError(
                 "the loss depends on no trainable variable", code=101, tensor=loss.name,
                 hint="give the variables, or make some with graph.variable",
             )  # fmt: skip
         made = self.apply(dict(zip(variables, gradients(loss, variables), strict=True)))
-        return {**loss.function.graph.side_updates_of(read), **made}
+        return {**loss.function.graph.side_updates_of([loss]), **made}
 
     def apply(self, gradients: Gradients) -> Updates:
         """Updates by gradients that are known already, one per variable, each of its variable's dtype and shape."""
