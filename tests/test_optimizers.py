@@ -42,7 +42,7 @@ def ours(optimizer: linnet.Optimizer) -> list[dict[str, Any]]:
     graph = Graph()
     x, t = graph.placeholder("x", (6, 5)), graph.placeholder("t", (6, 7))
     variables = [graph.variable(name, value) for name, value in start().items()]
-    loss = problem(*variables, x, t, lambda v: linnet.ops.tanh(v))
+    loss = problem(*variables, x, t, linnet.ops.tanh)
     graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=optimizer.minimize(loss))
     session = linnet.Session(graph, "train")
     history = []

@@ -62,7 +62,7 @@ __all__ = [
     "Signature", "Store", "Tensor", "UsageError", "Variable", "autodiff", "check", "converters", "from_onnx",
     "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device", "losses", "onnx_backend", "ops",
     "optimizers", "passes", "pointwise", "preprocess", "quantize", "softmax_cross_entropy",
-]  # fmt: skip  # fmt: skip
+]  # fmt: skip
 
 
 class _Package(ModuleType):
