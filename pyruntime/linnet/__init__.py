@@ -22,6 +22,7 @@ from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor,
 if TYPE_CHECKING:
     from linnet import autodiff, converters, init, losses, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.control import cond, scan, while_loop
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -39,7 +40,10 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
+    "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "scan": "linnet.control",
+    "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -57,12 +61,53 @@ _MODULES = (
 )  # fmt: skip
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError",
-    "Model", "Momentum", "Node", "Optimizer", "Problem", "Quantization", "Report", "ResourceError", "Session",
-    "Signature", "Store", "Tensor", "UsageError", "Variable", "autodiff", "check", "converters", "from_onnx",
-    "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device", "losses", "onnx_backend", "ops",
-    "optimizers", "passes", "pointwise", "preprocess", "quantize", "softmax_cross_entropy",
-]  # fmt: skip
+    "SGD",
+    "Adam",
+    "AdamW",
+    "ConversionError",
+    "DeviceError",
+    "Error",
+    "FileError",
+    "Function",
+    "Graph",
+    "GraphError",
+    "Model",
+    "Momentum",
+    "Node",
+    "Optimizer",
+    "Problem",
+    "Quantization",
+    "Report",
+    "ResourceError",
+    "Session",
+    "Signature",
+    "Store",
+    "Tensor",
+    "UsageError",
+    "Variable",
+    "autodiff",
+    "check",
+    "cond",
+    "converters",
+    "from_onnx",
+    "from_tflite",
+    "from_torch",
+    "gradients",
+    "init",
+    "isa_names",
+    "load_device",
+    "losses",
+    "onnx_backend",
+    "ops",
+    "optimizers",
+    "passes",
+    "pointwise",
+    "preprocess",
+    "quantize",
+    "scan",
+    "softmax_cross_entropy",
+    "while_loop",
+]
 
 
 class _Package(ModuleType):
