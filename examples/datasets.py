@@ -60,7 +60,9 @@ def novel(path: Path | None = None) -> str:
     def number(file: Path) -> int:
         return int(re.sub(r"\D", "", file.stem))
 
-    chapters = [json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("chapter_*.json"), key=number)]
+    chapters = [
+        json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("chapter_*.json"), key=number)
+    ]
     return "\n\n".join(chapter if isinstance(chapter, str) else chapter["text"] for chapter in chapters)
 
 

@@ -35,7 +35,9 @@ def main() -> int:
     found = infer.run({"b": np.float32(2)})
     print("b = 2, c = 1: " + ", ".join(f"{name} = {float(value):g}" for name, value in found.items()))
     steps = [train.run({"b": np.float32(2), "wanted": np.float32(42)}) for _ in range(arguments.steps)]
-    print(f"c learnt for a = 42: {float(store['c']):.4f}, which gives a = {float(infer.run({'b': np.float32(2)})['a']):.4f}")
+    print(
+        f"c learnt for a = 42: {float(store['c']):.4f}, which gives a = {float(infer.run({'b': np.float32(2)})['a']):.4f}"
+    )
     plot.draw(
         arguments.out, "a = (b + c) * (c + 2): c is learnt",
         {"a": {"a": [float(s["a"]) for s in steps], "wanted": [42.0] * len(steps)}},

@@ -64,7 +64,9 @@ def main() -> int:
     taken = time.perf_counter() - start
     found = label(store["points"], tolerance=0.3)
     pure = sum(np.bincount(truth[found == k]).max() for k in np.unique(found)) / len(truth)
-    print(f"{len(points)} points: {found.max() + 1} clusters in {len(moved)} steps, {1e3 * taken / len(moved):.2f} ms each")
+    print(
+        f"{len(points)} points: {found.max() + 1} clusters in {len(moved)} steps, {1e3 * taken / len(moved):.2f} ms each"
+    )
     print(f"{100 * pure:.1f} % of the points are in the cluster of their cloud")
     _picture(arguments.out, points, found, moved)
     print(f"Picture: {arguments.out}")
