@@ -22,6 +22,7 @@ from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor,
 if TYPE_CHECKING:
     from linnet import autodiff, converters, init, onnx_backend, ops, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -38,6 +39,8 @@ _LAZY = {
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
     "gradients": "linnet.autodiff",
+    "Checkpoint": "linnet.checkpoint",
+    "load_checkpoint": "linnet.checkpoint",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -51,10 +54,11 @@ _LAZY = {
 _MODULES = ("autodiff", "converters", "init", "onnx_backend", "ops", "passes", "preprocess")
 
 __all__ = [
-    "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
-    "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device",
-    "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
+    "Checkpoint", "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model",
+    "Node", "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor",
+    "UsageError", "Variable", "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients",
+    "init", "isa_names", "load_checkpoint", "load_device", "onnx_backend", "ops", "passes", "pointwise", "preprocess",
+    "quantize",
 ]  # fmt: skip
 
 

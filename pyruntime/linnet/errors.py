@@ -67,7 +67,8 @@ class UsageError(Error, ValueError):
 
 
 class FileError(Error, OSError):
-    """The file is missing, unreadable, no .lnt file, too new, cut short, damaged, of another model, or cannot be written (codes 2xx)."""
+    """The file is missing, unreadable, no .lnt file, too new, cut short, damaged or of another model, or cannot be written
+    (codes 2xx)."""
 
 
 class GraphError(Error):

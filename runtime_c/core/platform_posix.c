@@ -44,6 +44,7 @@ static linnet_status file_failure(linnet_error *error, linnet_status code, const
                          : number == EFBIG                      ? "larger than files may be here"
                          : number == EROFS                      ? "the disk is read-only"
                          : number == EIO                        ? "the disk failed"
+                         : number == EISDIR                     ? "not a regular file"
                                                                 : "";
     ln_fail(error, code, "%s", what);
     ln_at_tensor(error, path);
@@ -115,13 +116,14 @@ static bool write_all(int file, const char *data, size_t left) {
 }
 
 static linnet_status write_failure(ln_new_file *f, linnet_error *error) {
+    const bool full = errno == ENOSPC || errno == EDQUOT;
     file_failure(error, LINNET_WRITE_FAILED, f->path, "the file cannot be written; what was there is as it was");
     if (f->file >= 0) {
         unlink(f->temporary); /* before the lock goes with the file */
         close(f->file);
     }
-    ln_expected(error, "a folder to write to, and %llu bytes free in it", (unsigned long long)f->bytes);
-    ln_hint(error, "free space there, or give another path");
+    if (full) ln_expected(error, "%llu bytes free", (unsigned long long)f->bytes);
+    ln_hint(error, full ? "free space there, or give another path" : "give a path where you may write");
     return LINNET_WRITE_FAILED;
 }
 
