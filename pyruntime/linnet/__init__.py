@@ -22,6 +22,7 @@ from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor,
 if TYPE_CHECKING:
     from linnet import autodiff, converters, init, losses, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
@@ -42,6 +43,8 @@ _LAZY = {
     "from_torch": "linnet.converters.pytorch",
     "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "Checkpoint": "linnet.checkpoint",
+    "load_checkpoint": "linnet.checkpoint",
     "scan": "linnet.control",
     "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
@@ -64,6 +67,7 @@ __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Checkpoint",
     "ConversionError",
     "DeviceError",
     "Error",
@@ -95,6 +99,7 @@ __all__ = [
     "gradients",
     "init",
     "isa_names",
+    "load_checkpoint",
     "load_device",
     "losses",
     "onnx_backend",
