@@ -20,7 +20,7 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, init, losses, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import autodiff, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
@@ -53,14 +53,14 @@ _LAZY = {
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Momentum", "Optimizer"), "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "converters", "init", "losses", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+    "autodiff", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
 )  # fmt: skip
 
 __all__ = [
     "SGD", "Adam", "AdamW", "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError",
     "Model", "Momentum", "Node", "Optimizer", "Problem", "Quantization", "Report", "ResourceError", "Session",
     "Signature", "Store", "Tensor", "UsageError", "Variable", "autodiff", "check", "converters", "from_onnx",
-    "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device", "losses", "onnx_backend", "ops",
+    "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device", "losses", "nn", "onnx_backend", "ops",
     "optimizers", "passes", "pointwise", "preprocess", "quantize", "softmax_cross_entropy",
 ]  # fmt: skip
 
