@@ -22,6 +22,8 @@ from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor,
 if TYPE_CHECKING:
     from linnet import autodiff, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.checkpoint import Checkpoint, load_checkpoint
+    from linnet.control import cond, scan, while_loop
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
@@ -39,7 +41,12 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
+    "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "Checkpoint": "linnet.checkpoint",
+    "load_checkpoint": "linnet.checkpoint",
+    "scan": "linnet.control",
+    "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -57,12 +64,56 @@ _MODULES = (
 )  # fmt: skip
 
 __all__ = [
-    "SGD", "Adam", "AdamW", "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError",
-    "Model", "Momentum", "Node", "Optimizer", "Problem", "Quantization", "Report", "ResourceError", "Session",
-    "Signature", "Store", "Tensor", "UsageError", "Variable", "autodiff", "check", "converters", "from_onnx",
-    "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device", "losses", "nn", "onnx_backend", "ops",
-    "optimizers", "passes", "pointwise", "preprocess", "quantize", "softmax_cross_entropy",
-]  # fmt: skip
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Checkpoint",
+    "ConversionError",
+    "DeviceError",
+    "Error",
+    "FileError",
+    "Function",
+    "Graph",
+    "GraphError",
+    "Model",
+    "Momentum",
+    "Node",
+    "Optimizer",
+    "Problem",
+    "Quantization",
+    "Report",
+    "ResourceError",
+    "Session",
+    "Signature",
+    "Store",
+    "Tensor",
+    "UsageError",
+    "Variable",
+    "autodiff",
+    "check",
+    "cond",
+    "converters",
+    "from_onnx",
+    "from_tflite",
+    "from_torch",
+    "gradients",
+    "init",
+    "isa_names",
+    "load_checkpoint",
+    "load_device",
+    "losses",
+    "nn",
+    "onnx_backend",
+    "ops",
+    "optimizers",
+    "passes",
+    "pointwise",
+    "preprocess",
+    "quantize",
+    "scan",
+    "softmax_cross_entropy",
+    "while_loop",
+]
 
 
 class _Package(ModuleType):
