@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from linnet.converters.tflite import from_tflite
     from linnet.mapping import pointwise
     from linnet.model import Model, Store, isa_names, load_device
+    from linnet.passes import replace_head
     from linnet.quantize import quantize
     from linnet.report import Report, check
     from linnet.session import Session
@@ -38,6 +39,7 @@ _LAZY = {
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
     "gradients": "linnet.autodiff",
+    "replace_head": "linnet.passes",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -54,7 +56,7 @@ __all__ = [
     "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
     "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
     "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device",
-    "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
+    "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize", "replace_head",
 ]  # fmt: skip
 
 
