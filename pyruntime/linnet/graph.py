@@ -21,6 +21,7 @@ from linnet.errors import UsageError
 from linnet.operators import Operators
 
 if TYPE_CHECKING:
+    from linnet.body import Body
     from linnet.errors import Error as Error
     from linnet.init import Initializer
 
@@ -254,6 +255,7 @@ class Graph:
         self.signatures: dict[str, Signature] = {}
         self.metadata: dict[str, str] = {}
         self.folded = 0  # bytes of folded results
+        self.bodies: list[Body] = []  # branches and loops that are being built, the innermost last
 
     def may_fold(self, size: int, limit: int = FOLD_LIMIT) -> bool:
         """Whether a result of so many bytes may become a constant, within what all of them may take together."""
@@ -425,7 +427,17 @@ class Graph:
         part = self.function(name)
         nodes = _needed(old, list(feeds.values()), [*results.values(), *assigned], name)
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
+        self._adopt(part)
         self.signatures[name] = Signature(part, list(feeds), list(results))
+
+    def _adopt(self, function: Function) -> None:
+        """Takes the functions that its nodes name, and those that theirs do, into `functions`."""
+        from linnet.file import functions_of
+
+        for used in functions_of(function):
+            if used not in self.functions:
+                self.functions.append(used)
+                self._adopt(used)
 
     def copy(self) -> Graph:
         """A graph whose functions, nodes and tensors are its own; the arrays of constants and variables are shared."""
