@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from linnet.mapping import pointwise
     from linnet.model import Model, Store, isa_names, load_device
     from linnet.optimizers import SGD, Adam, AdamW, Momentum, Optimizer
+    from linnet.passes import replace_head
     from linnet.quantize import quantize
     from linnet.report import Report, check
     from linnet.session import Session
@@ -43,6 +44,7 @@ _LAZY = {
     "from_torch": "linnet.converters.pytorch",
     "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "replace_head": "linnet.passes",
     "Checkpoint": "linnet.checkpoint",
     "load_checkpoint": "linnet.checkpoint",
     "scan": "linnet.control",
@@ -110,6 +112,7 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "replace_head",
     "scan",
     "softmax_cross_entropy",
     "while_loop",
