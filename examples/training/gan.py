@@ -91,7 +91,9 @@ def main() -> int:
     taken = time.perf_counter() - start
     points = show.run({"noise": rng.standard_normal((2000, 8)).astype(np.float32)})["points"]
     modes, near = covered(points)
-    print(f"{arguments.steps} steps of both in {taken:.1f} s: {modes} of {MODES} clouds, {100 * near:.0f} % of points in one")
+    print(
+        f"{arguments.steps} steps of both in {taken:.1f} s: {modes} of {MODES} clouds, {100 * near:.0f} % of points in one"
+    )
     _picture(arguments.out, points, ring(2000, rng), losses)
     print(f"Picture: {arguments.out}")
     return 0

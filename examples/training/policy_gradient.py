@@ -38,7 +38,7 @@ class Carts:
 
     def step(self, right: np.ndarray) -> None:
         """Push each cart that still stands right (1) or left (0) with 10 N."""
-        place, speed, angle, turn = self.state.T
+        _, speed, angle, turn = self.state.T
         force = np.where(right > 0, 10.0, -10.0)
         mass, pole, half = 1.1, 0.1, 0.5
         inner = (force + pole * half * turn**2 * np.sin(angle)) / mass
