@@ -39,8 +39,8 @@ def test_the_order_never_changes() -> None:
     assert permutation(60_000, 7, 3, 0, 4).tolist() == EXPECTED_60000
 
 
-EXPECTED_10 = []
-EXPECTED_60000 = []
+EXPECTED_10 = [4, 8, 5, 6, 7, 9, 2, 0, 1, 3]
+EXPECTED_60000 = [59364, 18615, 19257, 51485]
 
 
 def test_wrong_ranges() -> None:
