@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ from linnet.errors import UsageError
 from linnet.operators import Operators
 
 if TYPE_CHECKING:
+    from linnet.body import Body
     from linnet.errors import Error as Error
     from linnet.init import Initializer
 
@@ -253,6 +255,7 @@ class Graph:
         self.signatures: dict[str, Signature] = {}
         self.metadata: dict[str, str] = {}
         self.folded = 0  # bytes of folded results
+        self.bodies: list[Body] = []  # branches and loops that are being built, the innermost last
 
     def may_fold(self, size: int, limit: int = FOLD_LIMIT) -> bool:
         """Whether a result of so many bytes may become a constant, within what all of them may take together."""
@@ -274,6 +277,18 @@ class Graph:
         if dtype is None and data.dtype == np.float64 and not isinstance(value, np.ndarray | np.generic):
             data = data.astype(np.float32)
         return self.main.constant(data, name, dtype)
+
+    def find(self, name: str) -> Tensor:
+        """The tensor of this name in `main`: an input, an output of "infer", or one in between. Raises UsageError."""
+        results = self.signatures["infer"].outputs if "infer" in self.signatures else []
+        table = {t.name: t for t in self.main.tensors()}
+        table.update(zip(results, self.main.outputs, strict=False))
+        if name in table:
+            return table[name]
+        near = difflib.get_close_matches(name, table, n=3, cutoff=0.3) or list(table)[:3]
+        raise UsageError(
+            f"no tensor of the graph is called {name!r}", code=102, tensor=name, hint=f"near: {', '.join(near)}"
+        )
 
     def variable(self, name: str, value: npt.ArrayLike | Initializer, *, trainable: bool = True) -> Variable:
         """A new variable with its initial value: an array, or an initializer (linnet.init), seeded by the graph's seed and
@@ -412,7 +427,17 @@ class Graph:
         part = self.function(name)
         nodes = _needed(old, list(feeds.values()), [*results.values(), *assigned], name)
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
+        self._adopt(part)
         self.signatures[name] = Signature(part, list(feeds), list(results))
+
+    def _adopt(self, function: Function) -> None:
+        """Takes the functions that its nodes name, and those that theirs do, into `functions`."""
+        from linnet.file import functions_of
+
+        for used in functions_of(function):
+            if used not in self.functions:
+                self.functions.append(used)
+                self._adopt(used)
 
     def copy(self) -> Graph:
         """A graph whose functions, nodes and tensors are its own; the arrays of constants and variables are shared."""
@@ -425,6 +450,12 @@ class Graph:
         for name, s in self.signatures.items():
             made.signatures[name] = Signature(functions[s.function], list(s.inputs), list(s.outputs))
         return made
+
+    def freeze(self, values: Mapping[str, npt.ArrayLike] | None = None, signature: str = "infer") -> Graph:
+        """The inference graph of a trained one, its variables constants: see `linnet.passes.freeze`."""
+        from linnet.passes import freeze
+
+        return freeze(self, values, signature)
 
     def save(self, path: str | Path) -> None:
         """Writes the .lnt file, atomically (a temporary file, then a rename)."""
