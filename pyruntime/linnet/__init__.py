@@ -20,8 +20,9 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, clip, converters, init, losses, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import autodiff, clip, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         Optimizer,
         RMSProp,
     )
+    from linnet.passes import replace_head
     from linnet.quantize import quantize
     from linnet.report import Report, check
     from linnet.session import Session
@@ -59,6 +61,9 @@ _LAZY = {
     "from_torch": "linnet.converters.pytorch",
     "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "replace_head": "linnet.passes",
+    "Checkpoint": "linnet.checkpoint",
+    "load_checkpoint": "linnet.checkpoint",
     "scan": "linnet.control",
     "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
@@ -74,7 +79,7 @@ _LAZY = {
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "clip", "converters", "init", "losses", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+    "autodiff", "clip", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
 )  # fmt: skip
 
 __all__ = [
@@ -86,6 +91,7 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "AdamW",
+    "Checkpoint",
     "ConversionError",
     "DeviceError",
     "DynamicLossScale",
@@ -119,8 +125,10 @@ __all__ = [
     "gradients",
     "init",
     "isa_names",
+    "load_checkpoint",
     "load_device",
     "losses",
+    "nn",
     "onnx_backend",
     "ops",
     "optimizers",
@@ -128,6 +136,7 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "replace_head",
     "scan",
     "softmax_cross_entropy",
     "while_loop",

@@ -12,6 +12,7 @@ from linnet.autodiff.rules import RULES
 from linnet.autodiff.sparse import SparseRows, join
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Node, Tensor, Variable
+from linnet.straight_through import STOPPED
 
 __all__ = ["SparseRows", "gradients"]
 
@@ -90,6 +91,8 @@ def walk(
     variable that only gathers of rows read. nodes: in order of use."""
     active = set(wanted)
     for node in nodes:
+        if node.source == STOPPED:
+            continue
         if any(t in active for t in node.inputs if t is not None):
             active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES)
     partial: dict[Tensor, list[Tensor | SparseRows]] = {t: [g] for t, g in seeds.items() if t in active}
