@@ -19,7 +19,9 @@ from linnet.autodiff._tools import (
     through,
     unbroadcast,
 )
+from linnet.autodiff.control import call_gradient, if_gradient
 from linnet.autodiff.copies import copy_gradient
+from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
 from linnet.autodiff.windows import conv_gradient, conv_transpose_gradient, pool_gradient, resize_gradient
 from linnet.errors import GraphError
@@ -306,5 +308,8 @@ RULES: dict[str, Rule] = {
     "cumsum": cumsum_gradient,
     "top_k": top_k_gradient,
     "cast": cast_gradient,
+    "if": if_gradient,
+    "while": while_gradient,
+    "call": call_gradient,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""
