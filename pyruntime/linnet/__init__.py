@@ -20,8 +20,9 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, init, losses, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import autodiff, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from linnet.mapping import pointwise
     from linnet.model import Model, Store, isa_names, load_device
     from linnet.optimizers import SGD, Adam, AdamW, Momentum, Optimizer
+    from linnet.passes import replace_head
     from linnet.quantize import quantize
     from linnet.report import Report, check
     from linnet.session import Session
@@ -42,6 +44,9 @@ _LAZY = {
     "from_torch": "linnet.converters.pytorch",
     "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "replace_head": "linnet.passes",
+    "Checkpoint": "linnet.checkpoint",
+    "load_checkpoint": "linnet.checkpoint",
     "scan": "linnet.control",
     "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
@@ -57,13 +62,14 @@ _LAZY = {
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Momentum", "Optimizer"), "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "converters", "init", "losses", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+    "autodiff", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
 )  # fmt: skip
 
 __all__ = [
     "SGD",
     "Adam",
     "AdamW",
+    "Checkpoint",
     "ConversionError",
     "DeviceError",
     "Error",
@@ -95,8 +101,10 @@ __all__ = [
     "gradients",
     "init",
     "isa_names",
+    "load_checkpoint",
     "load_device",
     "losses",
+    "nn",
     "onnx_backend",
     "ops",
     "optimizers",
@@ -104,6 +112,7 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "replace_head",
     "scan",
     "softmax_cross_entropy",
     "while_loop",

@@ -4,6 +4,7 @@ RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows
 from __future__ import annotations
 
 from linnet import ops
+from linnet.autodiff import windows
 from linnet.autodiff._tools import (
     FLOAT_DTYPES,
     Gradients,
@@ -23,7 +24,6 @@ from linnet.autodiff.control import call_gradient, if_gradient
 from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
-from linnet.autodiff.windows import conv_gradient, conv_transpose_gradient, pool_gradient, resize_gradient
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
@@ -295,10 +295,6 @@ RULES: dict[str, Rule] = {
     "copy": copy_gradient,
     "reduce": reduce_gradient,
     "matmul": matmul_gradient,
-    "conv": conv_gradient,
-    "conv_transpose": conv_transpose_gradient,
-    "pool": pool_gradient,
-    "resize": resize_gradient,
     "softmax": softmax_gradient,
     "layer_norm": layer_norm_gradient,
     "batch_norm": batch_norm_gradient,
@@ -311,5 +307,6 @@ RULES: dict[str, Rule] = {
     "if": if_gradient,
     "while": while_gradient,
     "call": call_gradient,
+    **windows.RULES,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""
