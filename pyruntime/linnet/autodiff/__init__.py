@@ -64,7 +64,10 @@ def gradients(
     try:
         found = dict(zip(flat, walk(nodes, {loss: seed}, flat), strict=True))
     except Exception:
-        del function.nodes[len(nodes) :]  # nothing of a gradient that cannot be made stays
+        function.nodes[:] = nodes  # nothing of a gradient that cannot be made stays
+        for node in nodes:
+            for tensor in node.outputs:
+                tensor.node = node
         raise
     result: list[Tensor | SparseRows] = []
     for item, group in zip(wanted, sources, strict=True):

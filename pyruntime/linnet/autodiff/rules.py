@@ -20,7 +20,9 @@ from linnet.autodiff._tools import (
     through,
     unbroadcast,
 )
+from linnet.autodiff.control import call_gradient, if_gradient
 from linnet.autodiff.copies import copy_gradient
+from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
 from linnet.autodiff.sparse import rows_of
 from linnet.errors import GraphError
@@ -305,6 +307,9 @@ RULES: dict[str, Rule] = {
     "cumsum": cumsum_gradient,
     "top_k": top_k_gradient,
     "cast": cast_gradient,
+    "if": if_gradient,
+    "while": while_gradient,
+    "call": call_gradient,
     **windows.RULES,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""
