@@ -36,7 +36,8 @@ enum ln_op_id {
     LN_OP_NMS = 28,
     LN_OP_RANDOM = 29,
     LN_OP_ROI_ALIGN = 30,
-    LN_OP_LIMIT = 31
+    LN_OP_RECURRENT_GRAD = 31,
+    LN_OP_LIMIT = 32
 };
 
 typedef struct ln_map_attributes {
@@ -405,6 +406,24 @@ typedef struct ln_roi_align_attributes {
     int64_t half_pixel;
 } ln_roi_align_attributes;
 
+enum ln_recurrent_grad_kind {
+    LN_RECURRENT_GRAD_KIND_RNN = 0,
+    LN_RECURRENT_GRAD_KIND_GRU = 1,
+    LN_RECURRENT_GRAD_KIND_LSTM = 2,
+};
+
+enum ln_recurrent_grad_direction {
+    LN_RECURRENT_GRAD_DIRECTION_FORWARD = 0,
+    LN_RECURRENT_GRAD_DIRECTION_REVERSE = 1,
+    LN_RECURRENT_GRAD_DIRECTION_BIDIRECTIONAL = 2,
+};
+
+typedef struct ln_recurrent_grad_attributes {
+    int64_t kind;
+    int64_t direction;
+    int64_t relu;
+} ln_recurrent_grad_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -505,5 +524,6 @@ linnet_status ln_infer_recurrent(const ln_infer *infer);
 linnet_status ln_infer_nms(const ln_infer *infer);
 linnet_status ln_infer_random(const ln_infer *infer);
 linnet_status ln_infer_roi_align(const ln_infer *infer);
+linnet_status ln_infer_recurrent_grad(const ln_infer *infer);
 
 #endif
