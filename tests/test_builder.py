@@ -81,7 +81,7 @@ def test_scopes_name_variables_and_nodes() -> None:
             y = linnet.ops.relu(x, name="relu")
     assert w.name == "layer1/w" and y.name == "layer1/inner/relu" and y.node is not None and y.node.name == y.name
     assert (x * 2).name == "map" and w.tensor().name == "layer1/w"
-    with pytest.raises(ValueError, match="exists already"):
+    with pytest.raises(linnet.UsageError, match="exists already"):
         graph.variable("layer1/w", [1.0])
 
 

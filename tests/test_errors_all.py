@@ -16,7 +16,7 @@ import pytest
 
 import linnet
 from linnet.graph import Graph, emit
-from tests.capi import NULL, Allocator, Chain, Failure, ffi, lib
+from tests.capi import NULL, Allocator, Chain, Failure, check, ffi, lib
 from tests.graphs import bytes_of, feeds
 from tests.native import ROOT
 
@@ -115,6 +115,22 @@ def corrupt(_: Path) -> None:
     data = bytearray(bytes_of("mlp"))
     data[100] ^= 0xFF
     Chain(bytes(data))
+
+
+def _store(name: str) -> Chain:
+    return Chain(bytes_of(name)).make_store()
+
+
+def write_failed(folder: Path) -> None:
+    with _store("counter") as chain:
+        check(lib().linnet_store_save(chain.store, str(folder / "no" / "a").encode(), NULL, chain.error), chain.error)
+
+
+def other_model(folder: Path) -> None:
+    path = str(folder / "a").encode()
+    with _store("counter") as chain, _store("mlp") as other:
+        check(lib().linnet_store_save(chain.store, path, NULL, chain.error), chain.error)
+        check(lib().linnet_store_load(other.store, path, other.error), other.error)
 
 
 def unsupported(_: Path) -> None:

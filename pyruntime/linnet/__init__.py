@@ -20,13 +20,17 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, init, onnx_backend, ops, passes, preprocess
+    from linnet import autodiff, converters, init, losses, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
+    from linnet.checkpoint import Checkpoint, load_checkpoint
+    from linnet.control import cond, scan, while_loop
     from linnet.converters.onnx import from_onnx
     from linnet.converters.pytorch import from_torch
     from linnet.converters.tflite import from_tflite
+    from linnet.losses import softmax_cross_entropy
     from linnet.mapping import pointwise
     from linnet.model import Model, Store, isa_names, load_device
+    from linnet.optimizers import SGD, Adam, AdamW, Momentum, Optimizer
     from linnet.quantize import quantize
     from linnet.report import Report, check
     from linnet.session import Session
@@ -37,7 +41,12 @@ _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
     "from_torch": "linnet.converters.pytorch",
+    "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "Checkpoint": "linnet.checkpoint",
+    "load_checkpoint": "linnet.checkpoint",
+    "scan": "linnet.control",
+    "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
     "Report": "linnet.report",
     "check": "linnet.report",
@@ -47,15 +56,63 @@ _LAZY = {
     "Store": "linnet.model",
     "isa_names": "linnet.model",
     "load_device": "linnet.model",
+    "softmax_cross_entropy": "linnet.losses",
+    **dict.fromkeys(("SGD", "Adam", "AdamW", "Momentum", "Optimizer"), "linnet.optimizers"),
 }
-_MODULES = ("autodiff", "converters", "init", "onnx_backend", "ops", "passes", "preprocess")
+_MODULES = (
+    "autodiff", "converters", "init", "losses", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+)  # fmt: skip
 
 __all__ = [
-    "ConversionError", "DeviceError", "Error", "FileError", "Function", "Graph", "GraphError", "Model", "Node",
-    "Problem", "Quantization", "Report", "ResourceError", "Session", "Signature", "Store", "Tensor", "UsageError", "Variable",
-    "autodiff", "check", "converters", "from_onnx", "from_tflite", "from_torch", "gradients", "init", "isa_names", "load_device",
-    "onnx_backend", "ops", "passes", "pointwise", "preprocess", "quantize",
-]  # fmt: skip
+    "SGD",
+    "Adam",
+    "AdamW",
+    "Checkpoint",
+    "ConversionError",
+    "DeviceError",
+    "Error",
+    "FileError",
+    "Function",
+    "Graph",
+    "GraphError",
+    "Model",
+    "Momentum",
+    "Node",
+    "Optimizer",
+    "Problem",
+    "Quantization",
+    "Report",
+    "ResourceError",
+    "Session",
+    "Signature",
+    "Store",
+    "Tensor",
+    "UsageError",
+    "Variable",
+    "autodiff",
+    "check",
+    "cond",
+    "converters",
+    "from_onnx",
+    "from_tflite",
+    "from_torch",
+    "gradients",
+    "init",
+    "isa_names",
+    "load_checkpoint",
+    "load_device",
+    "losses",
+    "onnx_backend",
+    "ops",
+    "optimizers",
+    "passes",
+    "pointwise",
+    "preprocess",
+    "quantize",
+    "scan",
+    "softmax_cross_entropy",
+    "while_loop",
+]
 
 
 class _Package(ModuleType):

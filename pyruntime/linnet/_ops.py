@@ -52,6 +52,9 @@ def emit(
         function = next((t.function for t in inputs if t is not None), None)
         if function is None:
             raise GraphError(f"{op} without inputs needs to be told its function", code=302, op=name or op)
+    if bodies := function.graph.bodies:
+        function = bodies[-1]
+        inputs = [None if t is None else bodies[-1].own(t) for t in inputs]
     while inputs and inputs[-1] is None:
         inputs = inputs[:-1]
     if op in CONTROL_FLOW:
@@ -266,6 +269,14 @@ def common_shape(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:
     return first
 
 
+def _trips(inputs: list[Tensor | None], body: Function) -> Dim:
+    """How often a loop runs, where nothing ends it but its number of trips and that is known."""
+    begins = inputs[1] if len(inputs) > 1 else None
+    ends = begins is not None and (begins.data is None or body.outputs[0] is not body.inputs[1])
+    known = None if ends else symbolic.elements_of(inputs[0] if inputs else None)
+    return known[0] if known else None
+
+
 def _control_flow(
     op: str, inputs: list[Tensor | None], attributes: dict[str, Any], outputs: int, name: str
 ) -> list[tuple[str, tuple[Dim, ...] | None]]:
@@ -279,13 +290,14 @@ def _control_flow(
     if op == "while":
         carried = attributes["carried"]
         body = functions[0].outputs[1:]
+        trips = _trips(inputs, functions[0])
         specs: list[tuple[str, tuple[Dim, ...] | None]] = []
         for i, t in enumerate(body):
             initial = inputs[2 + i] if i < carried and 2 + i < len(inputs) else None
             if i < carried:
                 specs.append((t.dtype, common_shape(t.shape, initial.shape) if initial is not None else t.shape))
             else:
-                specs.append((t.dtype, None if t.shape is None else (None, *t.shape)))
+                specs.append((t.dtype, None if t.shape is None else (trips, *t.shape)))
     else:
         for other in functions[1:]:
             if [t.dtype for t in other.outputs] != [t.dtype for t in functions[0].outputs]:

@@ -157,7 +157,11 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(report))
         return
-    click.echo(f"{model}: {_size(report['bytes'])}, format {report['format']}, {report['producer']}")
+    checkpoint_of = report["metadata"].pop("checkpoint_of", None)
+    click.echo(f"{model}: {_size(report['bytes'])}, format {report['format']}, {report['producer'] or 'a checkpoint'}")
+    click.echo(
+        f"  digest: {report['digest']}" if checkpoint_of is None else f"  of the model with digest: {checkpoint_of}"
+    )
     for key, value in report["metadata"].items():
         click.echo(f"  {key}: {_short_text(value)}")
     tables = []
@@ -174,6 +178,9 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
         for spec in report["variables"]:
             variables.add_row(spec["name"], spec["dtype"], _dims(spec["shape"]), f"{spec['bytes']:,}")
         tables.append(variables)
+    if checkpoint_of is not None:
+        _show(tables[-1])
+        return
     counts = _table("Ops", "op", ">count")
     for op, count in report["ops"].items():
         counts.add_row(op, str(count))

@@ -10,6 +10,7 @@ from typing import Final
 STATUS: Final[dict[int, str]] = {
     101: "invalid_argument", 102: "unknown_name", 103: "wrong_dtype", 104: "wrong_shape", 105: "missing_input",
     201: "not_found", 202: "read_failed", 203: "bad_magic", 204: "newer_format", 205: "truncated", 206: "corrupt",
+    207: "write_failed", 208: "other_model",
     301: "unsupported", 302: "bad_attribute", 303: "shape_mismatch", 304: "unknown_shape",
     305: "index_out_of_range", 306: "too_large", 401: "out_of_memory", 402: "arena_too_small",
     403: "thread_failed", 501: "device_failed",
@@ -66,7 +67,8 @@ class UsageError(Error, ValueError):
 
 
 class FileError(Error, OSError):
-    """The file is missing, unreadable, no .lnt file, too new, cut short or damaged (codes 2xx)."""
+    """The file is missing, unreadable, no .lnt file, too new, cut short, damaged or of another model, or cannot be written
+    (codes 2xx)."""
 
 
 class GraphError(Error):

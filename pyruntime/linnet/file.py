@@ -140,7 +140,7 @@ def write_atomic(path: Path, pieces: Iterator[bytes | bytearray | memoryview]) -
 def _cannot_write(path: Path, error: OSError) -> FileError:
     return FileError(
         f"cannot write '{path}': {error.strerror or error}",
-        code=202,
+        code=207,
         tensor=str(path),
         hint="give a path in a folder that exists and that you may write to",
     )

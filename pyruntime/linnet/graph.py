@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -20,6 +20,7 @@ from linnet.errors import UsageError
 from linnet.operators import Operators
 
 if TYPE_CHECKING:
+    from linnet.body import Body
     from linnet.errors import Error as Error
     from linnet.init import Initializer
 
@@ -47,6 +48,7 @@ class Variable(Operators):
     value: npt.NDArray[Any]
     quantization: Quantization | None = None
     graph: Graph | None = dataclasses.field(default=None, repr=False)
+    trainable: bool = True  # whether optimizers update it when they are not told what to update
 
     def tensor(self, like: Tensor | None = None) -> Tensor:
         """A read of the value from before the run, in the function of `like`, or where its graph is being built."""
@@ -213,6 +215,15 @@ class Function:
         return table
 
 
+@dataclasses.dataclass(eq=False)
+class SideUpdate:
+    """A new value of a variable that goes along with whatever is computed from `along`: see Graph.side_update."""
+
+    variable: Variable
+    new: Tensor | Callable[[Tensor], Tensor]
+    along: Tensor | None
+
+
 @dataclasses.dataclass
 class Signature:
     """An entry point: names for the inputs and outputs of a function."""
@@ -233,12 +244,17 @@ class Graph:
     def __init__(self, seed: int = 0) -> None:
         self.seed = seed
         self.prefix = ""  # of names made from now on: see scope
+        self.reuse = False  # whether variables named from now on must exist already: see scope
+        self.random_nodes = 0  # so far: each takes a Philox stream of its own
+        self.side_updates: list[SideUpdate] = []
+        self._scopes: dict[str, int] = {}  # base name: how often the current scope took it
         self.main = Function(self, "main")  # not in `functions`: only what signatures take from it is written
         self.functions: list[Function] = []
         self.variables: dict[str, Variable] = {}
         self.signatures: dict[str, Signature] = {}
         self.metadata: dict[str, str] = {}
         self.folded = 0  # bytes of folded results
+        self.bodies: list[Body] = []  # branches and loops that are being built, the innermost last
 
     def may_fold(self, size: int, limit: int = FOLD_LIMIT) -> bool:
         """Whether a result of so many bytes may become a constant, within what all of them may take together."""
@@ -261,27 +277,97 @@ class Graph:
             data = data.astype(np.float32)
         return self.main.constant(data, name, dtype)
 
-    def variable(self, name: str, value: npt.ArrayLike | Initializer) -> Variable:
+    def variable(self, name: str, value: npt.ArrayLike | Initializer, *, trainable: bool = True) -> Variable:
         """A new variable with its initial value: an array, or an initializer (linnet.init), seeded by the graph's seed and
-        the name."""
+        the name. In a scope with reuse: the variable of that name, which must exist and have the same shape and dtype.
+
+        trainable: whether optimizers update it when they are not told what to update. Raises UsageError.
+        """
         from linnet.init import Initializer
 
         name = self.prefix + name
-        if name in self.variables:
-            raise ValueError(f"variable {name!r} exists already; give another name")
+        known = self.variables.get(name)
+        if self.reuse:
+            return _same(known, name, value, tuple(self.variables))
+        if known is not None:
+            raise UsageError(
+                f"variable {name!r} exists already", code=101, tensor=name,
+                hint="give another name, or share it inside `with graph.scope(name, reuse=True):`",
+            )  # fmt: skip
         data = value.value((self.seed, zlib.crc32(name.encode()))) if isinstance(value, Initializer) else value
-        self.variables[name] = Variable(name, np.ascontiguousarray(data).reshape(np.shape(data)), graph=self)
+        array = np.ascontiguousarray(data).reshape(np.shape(data))
+        self.variables[name] = Variable(name, array, graph=self, trainable=trainable)
         return self.variables[name]
 
+    @property
+    def trainable_variables(self) -> list[Variable]:
+        """The variables made with trainable=True (the default), in the order in which they were made."""
+        return [variable for variable in self.variables.values() if variable.trainable]
+
     @contextlib.contextmanager
-    def scope(self, name: str) -> Iterator[None]:
-        """`with graph.scope("layer1"):` puts "layer1/" before the names of what is made inside. Scopes nest."""
-        outer = self.prefix
-        self.prefix = f"{outer}{name}/"
+    def scope(self, name: str, reuse: bool | None = None) -> Iterator[None]:
+        """`with graph.scope("layer1"):` puts "layer1/" before the names of what is made inside. Scopes nest.
+
+        reuse: True shares: every variable named inside is the one that was made before under that name, so that a model is
+        built once for training and again, with the same weights, for inference. None: as the scope around it.
+        """
+        outer = self.prefix, self.reuse, self._scopes
+        self.prefix, self._scopes = f"{outer[0]}{name}/", {}
+        self.reuse = outer[1] if reuse is None else reuse
         try:
             yield
         finally:
-            self.prefix = outer
+            self.prefix, self.reuse, self._scopes = outer
+
+    def unique_scope(self, name: str) -> str:
+        """A name for a scope inside the current one: `name`, then `name_1`, ... Entering a scope anew begins anew."""
+        count = self._scopes.get(name, 0)
+        self._scopes[name] = count + 1
+        return f"{name}_{count}" if count else name
+
+    def side_update(
+        self, variable: Variable, new: Tensor | Callable[[Tensor], Tensor], along: Tensor | None = None
+    ) -> None:
+        """Registers an update that is not an optimizer's: a moving average, the counter of random numbers.
+
+        new: the new value, or a function that makes it of the current one. Functions follow one another when a layer is
+        used more than once; the same function object given again counts once. along: the update belongs to every training
+        step that computes this tensor (None: to every one). `optimizer.minimize` adds it; with updates written by hand:
+        `updates={**graph.side_updates_of([loss]), w: ...}`.
+        """
+        self.side_updates.append(SideUpdate(variable, new, along))
+
+    def side_updates_of(self, tensors: Sequence[Tensor]) -> dict[Variable, Tensor]:
+        """The side updates that belong to a step that computes these tensors, for `signature(..., updates=)`.
+
+        Raises UsageError when a variable would get two fixed values.
+        """
+        seen: set[Tensor] = set()
+        pending = list(tensors)
+        while pending:
+            tensor = pending.pop()
+            if tensor not in seen:
+                seen.add(tensor)
+                pending += [t for t in (tensor.node.inputs if tensor.node is not None else []) if t is not None]
+        found: dict[Variable, Tensor] = {}
+        done: set[tuple[Variable, int]] = set()
+        for update in self.side_updates:
+            if (update.along is not None and update.along not in seen) or (update.variable, id(update.new)) in done:
+                continue
+            done.add((update.variable, id(update.new)))
+            if not isinstance(update.new, Tensor):
+                current = found.get(update.variable)
+                found[update.variable] = update.new(
+                    update.variable.tensor(tensors[0] if tensors else None) if current is None else current
+                )
+            elif update.variable in found:
+                raise UsageError(
+                    "this variable gets two values in one step", code=101, tensor=update.variable.name,
+                    hint="give side_update a function of the current value",
+                )  # fmt: skip
+            else:
+                found[update.variable] = update.new
+        return found
 
     @overload
     def signature(
@@ -328,7 +414,17 @@ class Graph:
         part = self.function(name)
         nodes = _needed(old, list(feeds.values()), [*results.values(), *assigned], name)
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
+        self._adopt(part)
         self.signatures[name] = Signature(part, list(feeds), list(results))
+
+    def _adopt(self, function: Function) -> None:
+        """Takes the functions that its nodes name, and those that theirs do, into `functions`."""
+        from linnet.file import functions_of
+
+        for used in functions_of(function):
+            if used not in self.functions:
+                self.functions.append(used)
+                self._adopt(used)
 
     def copy(self) -> Graph:
         """A graph whose functions, nodes and tensors are its own; the arrays of constants and variables are shared."""
@@ -359,6 +455,27 @@ class Graph:
         from linnet.file import read
 
         return read(Path(path))
+
+
+def _same(known: Variable | None, name: str, value: npt.ArrayLike | Initializer, names: Sequence[str]) -> Variable:
+    """The variable that a scope with reuse means; UsageError when there is none, or another."""
+    from linnet.init import Initializer
+
+    if known is None:
+        close = [other for other in names if other.rpartition("/")[2] == name.rpartition("/")[2]]
+        raise UsageError(
+            f"there is no variable {name!r} to share", code=102, tensor=name, expected=" or ".join(close[:8]),
+            hint="build once in the scope without reuse, and name and order layers the same way",
+        )  # fmt: skip
+    array = value if isinstance(value, Initializer) else np.asarray(value)
+    dtype = array.dtype if isinstance(array, Initializer) else dtype_of(array.dtype)
+    have = dtype_of(known.value.dtype)
+    if tuple(array.shape) != known.value.shape or (dtype != have and isinstance(value, Initializer)):
+        raise UsageError(
+            f"variable {name!r} is shared, but differs", code=104, tensor=name,
+            expected=f"{have} {list(known.value.shape)}", got=f"{dtype} {list(array.shape)}",
+        )  # fmt: skip
+    return known
 
 
 def _needed(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], signature: str) -> list[Node]:

@@ -16,6 +16,8 @@ _OPCODE_NAMES = {number: name for name, (number, _, _) in OPCODES.items()}
 
 def details(path: str | Path) -> dict[str, Any]:
     """Everything about the file except the values of its constants. Raises FileError."""
+    from linnet.model import Model as Opened
+
     content = read_bytes(Path(path))
     graph = from_bytes(content, str(path))
     _, version, oldest, start, size, *_ = HEADER.unpack_from(content)
@@ -28,6 +30,7 @@ def details(path: str | Path) -> dict[str, Any]:
         "producer": (model.Producer() or b"").decode(),
         "structure_bytes": size,
         "segments": model.SegmentsLength(),
+        "digest": Opened(content).metadata("digest"),
         **summary(graph),
     }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +209,27 @@ class Store:
     def as_dict(self) -> dict[str, Array]:
         """A copy of every variable."""
         return {name: self[name] for name in self}
+
+    def save(
+        self, path: str | Path, variables: Sequence[str] | None = None, metadata: Mapping[str, object] | None = None
+    ) -> None:
+        """Writes a checkpoint: the variables alone, and the digest of the model. A crash, a kill or a full disk leaves the
+        old file or the new one, whole.
+
+        variables: names; None for those that changed since the store was made (assigned by a run, written or loaded), so
+        that what is frozen is not written again; list(store) for all. metadata: the step, or whatever `load` shall give
+        back, as text. Raises FileError (write_failed; the old file is as it was), UsageError.
+        """
+        from linnet import checkpoint
+
+        checkpoint.save(self.pointer, path, variables, metadata)
+
+    def load(self, path: str | Path) -> dict[str, str]:
+        """Takes the variables that a checkpoint holds, all or none, and returns its metadata; other variables keep their
+        values. Raises FileError: missing, damaged, or of another model (other_model)."""
+        from linnet import checkpoint
+
+        return checkpoint.load(self.pointer, path)
 
 
 def converted(value: npt.ArrayLike, spec: TensorSpec, role: str) -> Array:

@@ -86,13 +86,13 @@ class Operators:
     def __matmul__(self, other: Any) -> Tensor:
         from linnet import ops
 
-        a, b = _pair(self, other)
+        a, b = pair(self, other)
         return ops.matmul(a, b)
 
     def __rmatmul__(self, other: Any) -> Tensor:
         from linnet import ops
 
-        b, a = _pair(self, other)
+        b, a = pair(self, other)
         return ops.matmul(a, b)
 
     def __getitem__(self, key: Index | tuple[Index, ...]) -> Tensor:
@@ -115,17 +115,17 @@ class Operators:
         """Minimum over axes; over all when there are none."""
         return _reduce(self, "min", axes, keep_dims)
 
-    def reshape(self, *shape: int) -> Tensor:
-        """The same elements in another shape; one entry may be -1, and 0 keeps the dimension."""
+    def reshape(self, *shape: int | Sequence[int]) -> Tensor:
+        """The same elements in another shape, as numbers or one sequence; one entry may be -1, and 0 keeps the dimension."""
         from linnet import ops
 
-        return ops.reshape(self.tensor(), shape)
+        return ops.reshape(self.tensor(), _flat(shape))
 
-    def transpose(self, *perm: int) -> Tensor:
-        """Dimensions in the order `perm`; reversed when it is empty."""
+    def transpose(self, *perm: int | Sequence[int]) -> Tensor:
+        """Dimensions in the order `perm`, as numbers or one sequence; reversed when it is empty."""
         from linnet import ops
 
-        return ops.transpose(self.tensor(), perm)
+        return ops.transpose(self.tensor(), _flat(perm))
 
     def cast(self, dtype: str) -> Tensor:
         """As another element type: "f32", "i64", ..."""
@@ -134,7 +134,11 @@ class Operators:
         return ops.cast(self.tensor(), dtype=dtype)
 
 
-def _pair(a: Operators, b: Any) -> tuple[Tensor, Tensor]:
+def _flat(numbers: Sequence[int | Sequence[int]]) -> list[int]:
+    return [n for item in numbers for n in ([item] if isinstance(item, int) else item)]
+
+
+def pair(a: Operators, b: Any) -> tuple[Tensor, Tensor]:
     """Both as tensors of one function: that of the one that is a tensor already."""
     from linnet.graph import Tensor, numpy_dtype
 
@@ -155,7 +159,7 @@ def _binary(a: Operators, b: Any, body: Callable[[Any, Any], Any]) -> Tensor:
         value = b.item() if isinstance(b, np.generic) else b
         made = pointwise([a.tensor()], lambda v: body(v, v.lift(value)))
     else:
-        made = pointwise(_pair(a, b), body)
+        made = pointwise(pair(a, b), body)
     assert isinstance(made, Tensor)
     return made
 

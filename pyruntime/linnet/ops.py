@@ -1,9 +1,7 @@
-"""Functions that build graphs: one per runtime op (generated), and the everyday ones made of them.
-All append to the function of their operands and return tensors; shapes are inferred at once."""
+"""Functions that build graphs: one per runtime op (generated), NumPy's pointwise functions (elementwise.py), and those
+that move elements or reduce (shaping.py). All append to the function of their operands; shapes are inferred at once."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from linnet._generated.builders import (
     assign,
@@ -21,110 +19,107 @@ from linnet._generated.builders import (
     layer_norm,
     map_,
     matmul,
+    nms,
     nonzero,
     pool,
     quantize,
+    random,
     range_,
     recurrent,
     reduce,
     resize,
+    roi_align,
     scatter,
     shape,
     softmax,
     top_k,
     while_,
 )
+from linnet.elementwise import (
+    absolute,
+    add,
+    arccos,
+    arccosh,
+    arcsin,
+    arcsinh,
+    arctan,
+    arctan2,
+    arctanh,
+    ceil,
+    clip,
+    cos,
+    cosh,
+    divide,
+    elu,
+    erf,
+    exp,
+    expm1,
+    floor,
+    gelu,
+    hard_sigmoid,
+    hard_swish,
+    isinf,
+    isnan,
+    leaky_relu,
+    log,
+    log1p,
+    logical_and,
+    logical_not,
+    logical_or,
+    logical_xor,
+    maximum,
+    minimum,
+    mish,
+    mod,
+    multiply,
+    negative,
+    power,
+    reciprocal,
+    relu,
+    relu6,
+    rint,
+    rsqrt,
+    scale,
+    sigmoid,
+    sign,
+    silu,
+    sin,
+    sinh,
+    softplus,
+    softsign,
+    sqrt,
+    square,
+    subtract,
+    tan,
+    tanh,
+    trunc,
+    where,
+)
 from linnet.graph import Quantization, Tensor, emit
-from linnet.mapping import Expr, pointwise
-
-
-def _one(result: object) -> Tensor:
-    assert isinstance(result, Tensor)
-    return result
-
-
-def add(a: Tensor, b: Tensor, *, name: str = "") -> Tensor:
-    """a + b, broadcast."""
-    return _one(pointwise([a, b], lambda x, y: x + y, name=name))
-
-
-def subtract(a: Tensor, b: Tensor, *, name: str = "") -> Tensor:
-    """a - b, broadcast."""
-    return _one(pointwise([a, b], lambda x, y: x - y, name=name))
-
-
-def multiply(a: Tensor, b: Tensor, *, name: str = "") -> Tensor:
-    """a * b, broadcast."""
-    return _one(pointwise([a, b], lambda x, y: x * y, name=name))
-
-
-def divide(a: Tensor, b: Tensor, *, name: str = "") -> Tensor:
-    """a / b, broadcast; integers truncate."""
-    return _one(pointwise([a, b], lambda x, y: x / y, name=name))
-
-
-def scale(x: Tensor, factor: float, offset: float = 0.0, *, name: str = "") -> Tensor:
-    """x * factor + offset."""
-    return _one(pointwise([x], lambda v: v * factor + offset if offset else v * factor, x.dtype, name=name))
-
-
-def relu(x: Tensor, *, name: str = "") -> Tensor:
-    """max(x, 0)."""
-    return _one(pointwise([x], lambda v: v.max(0), name=name))
-
-
-def clip(x: Tensor, low: float, high: float, *, name: str = "") -> Tensor:
-    """min(max(x, low), high)."""
-    return _one(pointwise([x], lambda v: v.max(low).min(high), name=name))
-
-
-def sigmoid(x: Tensor, *, name: str = "") -> Tensor:
-    """1 / (1 + exp(-x))."""
-    return _one(pointwise([x], lambda v: v.unary("sigmoid"), name=name))
-
-
-def silu(x: Tensor, *, name: str = "") -> Tensor:
-    """x * sigmoid(x)."""
-    return _one(pointwise([x], lambda v: v * v.unary("sigmoid"), name=name))
-
-
-def tanh(x: Tensor, *, name: str = "") -> Tensor:
-    """Hyperbolic tangent."""
-    return _one(pointwise([x], lambda v: v.unary("tanh"), name=name))
-
-
-def gelu(x: Tensor, *, name: str = "") -> Tensor:
-    """x * (1 + erf(x / sqrt(2))) / 2."""
-    return _one(pointwise([x], lambda v: v * ((v * 0.7071067811865476).unary("erf") + 1.0) * 0.5, name=name))
-
-
-def where(condition: Tensor, yes: Tensor, no: Tensor, *, name: str = "") -> Tensor:
-    """`yes` where the condition holds, else `no`; broadcast."""
-
-    def body(c: Expr, a: Expr, b: Expr) -> Expr:
-        return c.select(a, b)
-
-    return _one(pointwise([condition, yes, no], body, yes.dtype, name=name))
-
-
-def reshape(x: Tensor, shape: Sequence[int], *, name: str = "") -> Tensor:
-    """The same elements in another shape; one entry may be -1, and 0 keeps the dimension."""
-    return copy([x], kind="reshape", shape=shape, name=name)[0]
-
-
-def transpose(x: Tensor, perm: Sequence[int] = (), *, name: str = "") -> Tensor:
-    """Dimensions in the order `perm`; reversed when it is empty."""
-    return copy([x], kind="transpose", perm=perm, name=name)[0]
-
-
-def concat(tensors: Sequence[Tensor], axis: int, *, name: str = "") -> Tensor:
-    """Tensors one after the other along an axis."""
-    return copy(tensors, kind="concat", axis=axis, name=name)[0]
-
-
-def mean(x: Tensor, axes: Sequence[int] = (), *, keep_dims: bool = False, name: str = "") -> Tensor:
-    """Mean over axes; over all when there are none."""
-    return reduce(x, kind="mean", axes=axes, keep_dims=keep_dims, name=name)
+from linnet.shaping import (
+    argmax,
+    argmin,
+    broadcast_to,
+    concat,
+    expand_dims,
+    flatten,
+    flip,
+    logsumexp,
+    matrix_transpose,
+    max,
+    mean,
+    min,
+    one_hot,
+    pad,
+    prod,
+    reshape,
+    split,
+    squeeze,
+    stack,
+    sum,
+    tile,
+    transpose,
+)
 
 
 def quantized(x: Tensor, dtype: str, quantization: Quantization, *, name: str = "") -> Tensor:
@@ -133,8 +128,15 @@ def quantized(x: Tensor, dtype: str, quantization: Quantization, *, name: str = 
 
 
 __all__ = [
-    "add", "assign", "batch_norm", "call", "cast", "clip", "concat", "conv", "conv_transpose", "copy", "cumsum", "dequantize",
-    "divide", "gather", "gelu", "group_norm", "if_", "layer_norm", "map_", "matmul", "mean", "multiply", "nonzero", "pool",
-    "quantize", "quantized", "range_", "recurrent", "reduce", "relu", "reshape", "resize", "scale", "scatter", "shape", "sigmoid",
-    "silu", "softmax", "subtract", "tanh", "top_k", "transpose", "where", "while_",
+    "absolute", "add", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "argmax", "argmin",
+    "assign", "batch_norm", "broadcast_to", "call", "cast", "ceil", "clip", "concat", "conv", "conv_transpose",
+    "copy", "cos", "cosh", "cumsum", "dequantize", "divide", "elu", "erf", "exp", "expand_dims", "expm1", "flatten",
+    "flip", "floor", "gather", "gelu", "group_norm", "hard_sigmoid", "hard_swish", "if_", "isinf", "isnan",
+    "layer_norm", "leaky_relu", "log", "log1p", "logical_and", "logical_not", "logical_or", "logical_xor",
+    "logsumexp", "map_", "matmul", "matrix_transpose", "max", "maximum", "mean", "min", "minimum", "mish", "mod",
+    "multiply", "negative", "nms", "nonzero", "one_hot", "pad", "pool", "power", "prod", "quantize", "quantized",
+    "random", "range_", "reciprocal", "recurrent", "reduce", "relu", "relu6", "reshape", "resize", "rint",
+    "roi_align", "rsqrt", "scale", "scatter", "shape", "sigmoid", "sign", "silu", "sin", "sinh", "softmax",
+    "softplus", "softsign", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "tan", "tanh", "tile",
+    "top_k", "transpose", "trunc", "where", "while_",
 ]  # fmt: skip

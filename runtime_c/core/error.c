@@ -128,6 +128,8 @@ const char *linnet_status_name(int status) {
     case LINNET_NEWER_FORMAT: return "newer_format";
     case LINNET_TRUNCATED: return "truncated";
     case LINNET_CORRUPT: return "corrupt";
+    case LINNET_WRITE_FAILED: return "write_failed";
+    case LINNET_OTHER_MODEL: return "other_model";
     case LINNET_UNSUPPORTED: return "unsupported";
     case LINNET_BAD_ATTRIBUTE: return "bad_attribute";
     case LINNET_SHAPE_MISMATCH: return "shape_mismatch";

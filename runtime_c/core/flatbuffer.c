@@ -182,8 +182,8 @@ ln_fb_vector ln_fb_get_vector(const ln_fb_table *table, int slot, size_t element
     return at ? open_vector(table->fb, at, element_size) : none;
 }
 
-/* Well-formed UTF-8 (Unicode 15, table 3-7), no NUL. */
-static bool is_text(const uint8_t *s, size_t n) {
+bool ln_is_text(const void *text, size_t n) {
+    const uint8_t *s = text;
     size_t i = 0;
     while (i < n) {
         uint8_t c = s[i], low = 0x80, high = 0xbf;
@@ -214,7 +214,7 @@ static const char *open_string(ln_fb *fb, size_t at) {
     ln_fb_vector vector = open_vector(fb, at, 1);
     const char *text = vector.data;
     if (!text) return "";
-    if (vector.at + vector.count >= fb->size || text[vector.count] != 0 || !is_text(vector.data, vector.count)) {
+    if (vector.at + vector.count >= fb->size || text[vector.count] != 0 || !ln_is_text(vector.data, vector.count)) {
         fail(fb, "a string is not NUL-terminated UTF-8", at);
         return "";
     }

@@ -31,6 +31,9 @@ typedef struct ln_fb_vector {
     uint32_t count;
 } ln_fb_vector;
 
+/* Whether `n` bytes are well-formed UTF-8 (Unicode 15, table 3-7) without NUL, as strings here have to be. */
+bool ln_is_text(const void *text, size_t n);
+
 /* `identifier`: four characters that must stand at offset 4, or NULL. */
 ln_fb_table ln_fb_root(ln_fb *fb, const void *data, size_t size, const char *identifier);
 

@@ -36,6 +36,7 @@ typedef struct ln_variable {
     const char *name;
     ln_tensor tensor; /* fully known shape; data: initial value or NULL (zeros) */
     uint64_t bytes;
+    int64_t crc32; /* of data, as the file says; -1: it does not */
 } ln_variable;
 
 typedef struct ln_signature {
@@ -60,6 +61,7 @@ struct linnet_model {
     const ln_signature *signatures;
     const ln_variable *variables;
     const char *const *metadata; /* key, value, key, value, ... */
+    char digest[33];             /* of the structure, and so of all that the file holds: segments have theirs in it */
 };
 
 enum ln_file_kind { LN_FILE_MAPPED, LN_FILE_BORROWED, LN_FILE_COPIED };

@@ -1,15 +1,17 @@
 /* model.c - opening a .lnt file: header, private copy of the structure, lifetime; and the questions a caller may ask.
  * The container is specified in docs/format.md; the structure is verified by structure.c. */
-#include "core/structure.h"
 #include "core/crc32.h"
+#include "core/digest.h"
+#include "core/structure.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "linnet reads little-endian files in place and needs a little-endian machine"
 #endif
 
-enum { HEADER_SIZE = 64, READER_VERSION = 1 };
+enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = 1, FORMAT_VERSION = 1 };
 static const char magic[8] = {'L', 'I', 'N', 'N', 'E', 'T', '\r', '\n'};
 
 typedef struct header {
@@ -22,6 +24,17 @@ static uint32_t u32_at(const unsigned char *p) {
 }
 
 static uint64_t u64_at(const unsigned char *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
+
+void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size) {
+    const uint32_t versions[2] = {FORMAT_VERSION, READER_VERSION}, crc = ln_crc32(0, structure, (size_t)structure_size);
+    const uint64_t range[2] = {HEADER_SIZE, structure_size};
+    char *to = memset(header, 0, HEADER_SIZE);
+    memcpy(to, magic, sizeof magic);
+    memcpy(to + 8, versions, sizeof versions);
+    memcpy(to + 16, range, sizeof range);
+    memcpy(to + 32, &crc, sizeof crc);
+    memcpy(to + 40, &file_size, sizeof file_size);
+}
 
 static linnet_status read_header(const void *file, size_t size, header *h, linnet_error *error) {
     unsigned char bytes[HEADER_SIZE];
@@ -94,6 +107,10 @@ static linnet_status load(linnet_model *model, linnet_error *error) {
         ln_got(error, "%08x", (unsigned)crc);
         return ln_hint(error, "the file was damaged: copy it again"), LINNET_CORRUPT;
     }
+    uint64_t sum[2] = {0, 0};
+    ln_digest(structure, (size_t)h.structure_size, sum);
+    snprintf(model->digest, sizeof model->digest, "%016llx%016llx", (unsigned long long)sum[0],
+             (unsigned long long)sum[1]);
     return ln_read_structure(model, structure, (size_t)h.structure_size, error);
 }
 
@@ -284,6 +301,7 @@ linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_ten
 }
 
 const char *linnet_model_metadata(const linnet_model *model, const char *key) {
+    if (model && key && !strcmp(key, "digest")) return model->digest;
     for (int32_t i = 0; model && key && i < model->n_metadata; i++)
         if (!strcmp(model->metadata[2 * i], key)) return model->metadata[2 * i + 1];
     return NULL;

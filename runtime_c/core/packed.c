@@ -1,6 +1,7 @@
 /* packed.c - constants that kernels have rearranged, made once per model: programs (plans for other shapes, segments,
  * bodies of loops) whose steps pack the same share one block, found by looking through the programs that have theirs.
  */
+#include "core/digest.h"
 #include "core/program.h"
 
 #include <string.h>
@@ -21,27 +22,6 @@ static bool same_tensor(const ln_tensor *a, const ln_tensor *b, bool folded) {
     return a->rank == b->rank && memcmp(a->dims, b->dims, bytes) == 0 && memcmp(a->strides, b->strides, bytes) == 0;
 }
 
-static uint64_t mixed(uint64_t sum, uint64_t word) {
-    sum = (sum ^ word) * UINT64_C(0x87c37b91114253d5);
-    return sum ^ sum >> 29;
-}
-
-/* Multiply and shift over words, as in MurmurHash3 (Appleby, public domain). Four chains, because each has to wait for
- * its own products: all that a plan widened passes here, every time it is planned. */
-static void digest(const void *data, size_t bytes, uint64_t sum[2]) {
-    const unsigned char *p = data;
-    uint64_t a = 1, b = 2, c = 3, d = 4, words[4] = {0};
-    for (size_t left = bytes; left > 0; p += sizeof words, left -= sizeof words) {
-        const bool whole = left >= sizeof words;
-        if (!whole) memset(words, 0, sizeof words);
-        memcpy(words, p, whole ? sizeof words : left);
-        a = mixed(a, words[0]), b = mixed(b, words[1]), c = mixed(c, words[2]), d = mixed(d, words[3]);
-        if (!whole) break;
-    }
-    sum[0] = mixed(mixed(mixed(sum[0], a), c), bytes);
-    sum[1] = mixed(mixed(mixed(sum[1], b), d), bytes);
-}
-
 void ln_packs_describe(const linnet_model *model, ln_step *step) {
     const char *file = model->file;
     for (int i = 0; i < step->call.n_inputs; ++i) {
@@ -50,7 +30,7 @@ void ln_packs_describe(const linnet_model *model, ln_step *step) {
         uint64_t bytes;
         if (data == NULL || (data >= file && data < file + model->file_size) || !ln_bytes(t, &bytes)) continue;
         step->folded |= 1u << i;
-        digest(data, (size_t)bytes, step->content);
+        ln_digest(data, (size_t)bytes, step->content);
     }
 }
 

@@ -11,11 +11,28 @@ typedef struct ln_references {
     atomic_int count;
 } ln_references;
 
+enum { LN_MOST_PATH = 4096 };
+
 uint64_t ln_now_ns(void);
 
 /* Maps a whole file read-only. NOT_FOUND, READ_FAILED. */
 linnet_status ln_file_map(const char *path, const void **data, size_t *size, linnet_error *error);
 void ln_file_unmap(const void *data, size_t size);
+
+/* A file about to take another's place. ln_file_write puts `parts`, one behind the other, into PATH.part (a link is
+ * followed first); ln_file_commit makes it durable and the file of that name. Both remove PATH.part when they fail:
+ * WRITE_FAILED. A file that stayed behind after a crash is used again. */
+typedef struct ln_span {
+    const void *data;
+    size_t size;
+} ln_span;
+typedef struct ln_new_file {
+    int file;
+    uint64_t bytes;
+    char path[LN_MOST_PATH], temporary[LN_MOST_PATH + 8];
+} ln_new_file;
+linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *parts, int32_t count, linnet_error *error);
+linnet_status ln_file_commit(ln_new_file *f, linnet_error *error);
 
 /* A readers-writer lock and a thread, opaque and of fixed size so that they can lie inside other structs. */
 typedef struct ln_lock {

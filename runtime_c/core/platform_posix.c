@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -39,6 +40,11 @@ static linnet_status file_failure(linnet_error *error, linnet_status code, const
                          : number == EACCES                     ? "no permission"
                          : number == EMFILE || number == ENFILE ? "too many open files"
                          : number == ENOMEM                     ? "not enough address space"
+                         : number == ENOSPC || number == EDQUOT ? "the disk, or the quota on it, is full"
+                         : number == EFBIG                      ? "larger than files may be here"
+                         : number == EROFS                      ? "the disk is read-only"
+                         : number == EIO                        ? "the disk failed"
+                         : number == EISDIR                     ? "not a regular file"
                                                                 : "";
     ln_fail(error, code, "%s", what);
     ln_at_tensor(error, path);
@@ -82,6 +88,78 @@ linnet_status ln_file_map(const char *path, const void **data, size_t *size, lin
 
 void ln_file_unmap(const void *data, size_t size) {
     if (data) munmap((void *)(uintptr_t)data, size);
+}
+
+/* Opens and locks PATH.part. Who waits for the lock may get a file that its holder has renamed: then again. */
+static bool open_new(ln_new_file *f) {
+    for (;;) {
+        struct stat mine, there;
+        f->file = open(f->temporary, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
+        if (f->file < 0) return false;
+        while (flock(f->file, LOCK_EX) != 0 && errno == EINTR); /* where there are no locks, there are none */
+        if (fstat(f->file, &mine) == 0 && stat(f->temporary, &there) == 0 && mine.st_ino == there.st_ino &&
+            mine.st_dev == there.st_dev)
+            return true;
+        close(f->file);
+    }
+}
+
+static bool write_all(int file, const char *data, size_t left) {
+    while (left > 0) {
+        const ssize_t done = write(file, data, left);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) return false;
+        data += done;
+        left -= (size_t)done;
+    }
+    return true;
+}
+
+static linnet_status write_failure(ln_new_file *f, linnet_error *error) {
+    const bool full = errno == ENOSPC || errno == EDQUOT;
+    file_failure(error, LINNET_WRITE_FAILED, f->path, "the file cannot be written; what was there is as it was");
+    if (f->file >= 0) {
+        unlink(f->temporary); /* before the lock goes with the file */
+        close(f->file);
+    }
+    if (full) ln_expected(error, "%llu bytes free", (unsigned long long)f->bytes);
+    ln_hint(error, full ? "free space there, or give another path" : "give a path where you may write");
+    return LINNET_WRITE_FAILED;
+}
+
+linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *parts, int32_t count,
+                            linnet_error *error) {
+    struct stat there;
+    f->file = -1;
+    f->bytes = 0;
+    for (int32_t i = 0; i < count; i++) f->bytes += parts[i].size;
+    if (realpath(path, f->path) == NULL) snprintf(f->path, sizeof f->path, "%s", path);
+    errno = ENAMETOOLONG;
+    if (strlen(path) >= sizeof f->path) return write_failure(f, error);
+    snprintf(f->temporary, sizeof f->temporary, "%s.part", f->path);
+    errno = EISDIR;
+    if (stat(f->path, &there) == 0 && !S_ISREG(there.st_mode)) return write_failure(f, error); /* not in its place */
+    if (!open_new(f) || ftruncate(f->file, 0) != 0) return write_failure(f, error);
+    for (int32_t i = 0; i < count; i++)
+        if (!write_all(f->file, parts[i].data, parts[i].size)) return write_failure(f, error);
+    return LINNET_OK;
+}
+
+linnet_status ln_file_commit(ln_new_file *f, linnet_error *error) {
+    char *name;
+    int folder;
+    if (fsync(f->file) != 0 || rename(f->temporary, f->path) != 0) return write_failure(f, error);
+    close(f->file);
+    /* The name is safe once its folder is on the disk; not every file system can sync folders, and none needs it to
+     * have the old file or the new one. */
+    name = strrchr(f->path, '/');
+    if (name != NULL) name[name == f->path] = 0;
+    folder = open(name != NULL ? f->path : ".", O_RDONLY | O_CLOEXEC);
+    if (folder >= 0) {
+        (void)fsync(folder);
+        close(folder);
+    }
+    return LINNET_OK;
 }
 
 /* ---- locks ------------------------------------------------------------------------------------------------------- */

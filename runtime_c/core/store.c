@@ -92,6 +92,8 @@ void linnet_store_free(linnet_store *store) {
 
 const linnet_model *ln_store_model(const linnet_store *store) { return store->model; }
 
+const linnet_allocator *ln_store_allocator(const linnet_store *store) { return &store->memory.allocator; }
+
 void ln_store_lock(linnet_store *store, bool exclusive) {
     if (exclusive)
         ln_lock_exclusive(&store->lock);
@@ -109,31 +111,39 @@ void ln_store_bump(linnet_store *store, int i) { store->versions[i]++; }
 
 size_t linnet_store_bytes(const linnet_store *store) { return store ? ln_store_bytes_for(store->model) : 0; }
 
-/* Index of a variable of exactly `bytes` bytes, or -1 with the error set. */
-static int find(const linnet_store *store, const char *function, const char *name, const void *data, size_t bytes,
-                linnet_error *error) {
-    if (!store || !name || (!data && bytes)) {
-        ln_null_argument(error, function, !store ? "store" : !name ? "name" : "data");
+int32_t ln_store_find(const linnet_store *store, const char *function, const char *name, linnet_error *error) {
+    const linnet_model *model = store->model;
+    if (!name) {
+        ln_null_argument(error, function, "name");
         return -1;
     }
-    for (int32_t i = 0; i < store->model->n_variables; i++) {
-        const ln_variable *variable = &store->model->variables[i];
-        if (strcmp(variable->name, name) != 0) continue;
-        if (variable->bytes == bytes) return i;
-        ln_fail(error, LINNET_WRONG_SHAPE, "%s: the buffer has another size than the variable", function);
-        ln_at_tensor(error, name);
-        ln_expected(error, "%llu bytes", (unsigned long long)variable->bytes);
-        ln_got(error, "%zu bytes", bytes);
-        return -1;
-    }
+    for (int32_t i = 0; i < model->n_variables; i++)
+        if (!strcmp(model->variables[i].name, name)) return i;
     ln_fail(error, LINNET_UNKNOWN_NAME, "%s: no variable of that name", function);
     ln_at_tensor(error, name);
-    if (store->model->n_variables)
-        ln_expected(error, "one of %d variables, the first is '%.40s'", (int)store->model->n_variables,
-                    store->model->variables[0].name);
+    if (model->n_variables)
+        ln_expected(error, "one of %d variables, the first is '%.40s'", (int)model->n_variables,
+                    model->variables[0].name);
     else
         ln_expected(error, "a model with variables");
     ln_hint(error, "linnet_model_variable lists them");
+    return -1;
+}
+
+/* Index of a variable of exactly `bytes` bytes, or -1 with the error set. */
+static int32_t find(const linnet_store *store, const char *function, const char *name, const void *data, size_t bytes,
+                    linnet_error *error) {
+    int32_t i;
+    if (!store || (!data && bytes)) {
+        ln_null_argument(error, function, !store ? "store" : "data");
+        return -1;
+    }
+    i = ln_store_find(store, function, name, error);
+    if (i < 0 || store->model->variables[i].bytes == bytes) return i;
+    ln_fail(error, LINNET_WRONG_SHAPE, "%s: the buffer has another size than the variable", function);
+    ln_at_tensor(error, name);
+    ln_expected(error, "%llu bytes", (unsigned long long)store->model->variables[i].bytes);
+    ln_got(error, "%zu bytes", bytes);
     return -1;
 }
 
@@ -141,7 +151,7 @@ static linnet_status status_of(const linnet_error *error) { return (linnet_statu
 
 linnet_status linnet_store_read(linnet_store *store, const char *name, void *data, size_t bytes, linnet_error *error) {
     linnet_error own;
-    int i = find(store, "linnet_store_read", name, data, bytes, error ? error : &own);
+    int32_t i = find(store, "linnet_store_read", name, data, bytes, error ? error : &own);
     if (i < 0) return status_of(error ? error : &own);
     if (bytes == 0) return LINNET_OK;
     ln_store_lock(store, false);
@@ -153,7 +163,7 @@ linnet_status linnet_store_read(linnet_store *store, const char *name, void *dat
 linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                  linnet_error *error) {
     linnet_error own;
-    int i = find(store, "linnet_store_write", name, data, bytes, error ? error : &own);
+    int32_t i = find(store, "linnet_store_write", name, data, bytes, error ? error : &own);
     if (i < 0) return status_of(error ? error : &own);
     ln_store_lock(store, true);
     if (bytes) memcpy(ln_store_data(store, i), data, bytes);

@@ -7,6 +7,9 @@
 
 linnet_store *ln_store_retain(linnet_store *store); /* released with linnet_store_free */
 const linnet_model *ln_store_model(const linnet_store *store);
+const linnet_allocator *ln_store_allocator(const linnet_store *store);
+/* Number of the variable of that name; -1: none, said in `error` (UNKNOWN_NAME; INVALID_ARGUMENT for NULL). */
+int32_t ln_store_find(const linnet_store *store, const char *function, const char *name, linnet_error *error);
 
 /* What linnet_store_create will take through its allocator for this model: linnet_store_bytes before there is one. */
 size_t ln_store_bytes_for(const linnet_model *model);

@@ -42,6 +42,7 @@ enum { DEEPEST_CALL = 64 };
 typedef struct segment {
     const char *data;
     uint64_t size;
+    int64_t crc32; /* -1: not given */
 } segment;
 
 typedef struct reader {
@@ -488,6 +489,7 @@ static linnet_status read_segments(reader *r, const ln_fb_table *root, uint64_t 
         if (kind >= DIGEST_KINDS) return corrupt(r, "", "a segment has an unknown kind of digest", kind);
         segments[i].data = (const char *)r->model->file + offset;
         segments[i].size = size;
+        segments[i].crc32 = kind == 1 ? ln_fb_unsigned(&table, SEGMENT_DIGEST, 8, 0) : -1;
     }
     r->segments = segments;
     r->n_segments = (int32_t)tables.count;
@@ -514,7 +516,11 @@ static linnet_status read_variables(reader *r, const ln_fb_table *root) {
             return status;
         if (!ln_bytes(&v->tensor, &v->bytes))
             return corrupt(r, v->name, "a variable has an unknown dimension; rank", v->tensor.rank);
-        if (index != -1 && (status = get_segment(r, v->name, index, v->bytes, &v->tensor.data))) return status;
+        v->crc32 = -1;
+        if (index != -1) {
+            if ((status = get_segment(r, v->name, index, v->bytes, &v->tensor.data))) return status;
+            v->crc32 = r->segments[index].crc32;
+        }
         total += ln_round_up(v->bytes, LN_ALIGNMENT);
         if (total > limit) {
             ln_fail(r->error, LINNET_TOO_LARGE, "the variables together are too large");

@@ -7,7 +7,10 @@
 #include "core/graph.h"
 #include "generated/op_table.h"
 
-enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096 };
+enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096, LN_HEADER_SIZE = 64 };
+
+/* model.c: the header of a file with this structure. */
+void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size);
 
 /* Fills functions, signatures, variables and metadata of the model from the structure (a private, 16-byte-aligned copy
  * in the model's pool). Segments refer to model->file. Errors: CORRUPT, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE,

