@@ -21,6 +21,7 @@ from linnet.autodiff._tools import (
 )
 from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.maps import map_gradient
+from linnet.autodiff.recurrent import recurrent_gradient
 from linnet.autodiff.windows import conv_gradient, conv_transpose_gradient, pool_gradient, resize_gradient
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
@@ -306,5 +307,6 @@ RULES: dict[str, Rule] = {
     "cumsum": cumsum_gradient,
     "top_k": top_k_gradient,
     "cast": cast_gradient,
+    "recurrent": recurrent_gradient,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""
