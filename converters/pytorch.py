@@ -12,7 +12,8 @@ from typing import Any
 
 import onnx
 
-from linnet.converters.onnx import from_onnx
+from linnet import passes
+from linnet.converters.onnx import examine
 from linnet.errors import ConversionError, Problem, UsageError
 from linnet.graph import Graph
 
@@ -29,6 +30,7 @@ def from_torch(
     output_names: Sequence[str] | None = None,
     opset: int | None = None,
     optimize: bool = True,
+    trainable: str | Sequence[str] | None = None,
 ) -> Graph:
     """Converts a torch.nn.Module, as it computes in evaluation mode, into a graph with the signature "infer".
 
@@ -36,7 +38,8 @@ def from_torch(
     values do not matter, their dtypes and shapes do. dynamic_shapes: dimensions to leave open, as torch.export takes them:
     ({0: torch.export.Dim("batch")},) or {"x": {0: Dim("batch")}}. Inputs are named as forward's parameters; a single output
     is "output", a tuple gives "output_0", ..., a dict its keys; input_names and output_names override that. opset: of the
-    ONNX model in between (default: the exporter's).
+    ONNX model in between (default: the exporter's). trainable: names of parameters, with `*` and `?`, that become variables
+    ("*": all weights): see `linnet.passes.trainable`.
     Raises UsageError when torch is not installed or the arguments are none; ConversionError with the exporter's own message
     when it fails, or with every problem of the ONNX model.
     """
@@ -65,7 +68,9 @@ def from_torch(
     finally:
         for part, training in modes:
             part.training = training
-    graph = _convert(program, sum(p.nbytes for p in (*module.parameters(), *module.buffers())), optimize)
+    graph = _convert(
+        program, sum(p.nbytes for p in (*module.parameters(), *module.buffers())), optimize, trainable is not None
+    )
     graph.metadata["source"] = "torch"
     signature = graph.signatures["infer"]
     names = list(output_names or _names_of(program.exported_program, len(signature.outputs)))
@@ -75,7 +80,7 @@ def from_torch(
             expected=f"{len(signature.outputs)} different names", got=", ".join(names),
         )  # fmt: skip
     signature.outputs[:] = names
-    return graph
+    return graph if trainable is None else passes.trainable(graph, trainable)
 
 
 def _torch() -> Any:
@@ -91,14 +96,19 @@ def _torch() -> Any:
     return torch
 
 
-def _convert(program: Any, weights: int, optimize: bool) -> Graph:
+def _convert(program: Any, weights: int, optimize: bool, keep: bool) -> Graph:
+    def converted(model: onnx.ModelProto | Path) -> Graph:
+        conversion = examine(model, optimize=optimize, weights=not keep)
+        if conversion.problems:
+            raise ConversionError(conversion.problems)
+        return conversion.graph
+
     if weights < IN_MEMORY:
-        proto: onnx.ModelProto = program.model_proto
-        return from_onnx(proto, optimize=optimize)
+        return converted(program.model_proto)
     with tempfile.TemporaryDirectory(prefix="linnet-torch-") as folder:
         path = Path(folder) / "model.onnx"
         program.save(str(path), external_data=True)
-        graph = from_onnx(path, optimize=optimize)
+        graph = converted(path)
         for function in graph.functions:
             for tensor in function.tensors():  # the files are about to go
                 if tensor.data is not None and not tensor.data.flags.owndata:

@@ -188,7 +188,11 @@ class Operation:
         return self.emit_all(op, inputs, 1, **attributes)[0]
 
     def constant(
-        self, value: npt.ArrayLike, dtype: str | None = None, quantization: Quantization | None = None
+        self,
+        value: npt.ArrayLike,
+        dtype: str | None = None,
+        quantization: Quantization | None = None,
+        name: str = "",
     ) -> Tensor:
         """A constant; bf16 values are given as numbers and stored as bit patterns."""
         data = np.asarray(value)
@@ -199,7 +203,7 @@ class Operation:
             from linnet.graph import numpy_dtype
 
             data = data.astype(numpy_dtype(dtype))
-        return self.function.constant(data, dtype=dtype, quantization=quantization)
+        return self.function.constant(data, name, dtype, quantization)
 
     def unsupported(self, reason: str, hint: str = "") -> Unsupported:
         return Unsupported(reason, hint)

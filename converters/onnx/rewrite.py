@@ -7,28 +7,33 @@ import numpy as np
 
 from linnet import passes
 from linnet._ops import evaluate_node
-from linnet.converters.onnx.affine import absorb, normalizations_to_maps
 from linnet.converters.onnx.layer_norms import find_layer_norms
 from linnet.converters.onnx.quantized import fuse_quantized
 from linnet.errors import GraphError
 from linnet.graph import FOLD_TOTAL, Function, Graph, Tensor
+from linnet.passes.affine import absorb, normalizations_to_maps
+from linnet.passes.weights import compute_weights
 
 MOVES = frozenset({"identity", "reshape", "transpose", "slice", "squeeze", "unsqueeze"})  # copies that do not grow
 
 
-def rewrite(graph: Graph) -> None:
-    """All rewrites, in the order in which they open the way for one another."""
+def rewrite(graph: Graph, weights: bool = True) -> None:
+    """All rewrites, in the order in which they open the way for one another. weights: False leaves weights as they are in the
+    file, with no batch norm folded into them, so that they can be trained."""
     for function in graph.functions:
         passes.remove_identities(function)
         passes.remove_dead(function)
         fuse_quantized(function)
+        if not weights:
+            compute_weights(function)
         passes.fold_constants(function)
         passes.remove_dead(function)
         fold_weights(function)
         passes.remove_double(function)
         find_layer_norms(function)
-        absorb(function)
-        normalizations_to_maps(function)
+        if weights:
+            absorb(function)
+            normalizations_to_maps(function)
     passes.run(graph)
 
 

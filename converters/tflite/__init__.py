@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from linnet import passes
 from linnet.converters.tflite.importer import Importer
 from linnet.converters.tflite.outline import outline
 from linnet.converters.tflite.problems import ConversionError, Problem
@@ -30,20 +31,25 @@ def is_tflite(path: str | Path) -> bool:
 
 
 def from_tflite(
-    model: str | Path | bytes, input_shapes: Mapping[str, Sequence[int]] | None = None, optimize: bool = True
+    model: str | Path | bytes,
+    input_shapes: Mapping[str, Sequence[int]] | None = None,
+    optimize: bool = True,
+    trainable: str | Sequence[str] | None = None,
 ) -> Graph:
     """Converts a TFLite model (a path, or the file's bytes) into a graph with the signature "infer".
 
     Inputs and outputs are named by the file's signature, where it has one, else by their tensors; they keep their element
     types and quantization. Dimensions that the file leaves open stay open where every rule can do without their size, and
     have the size in the file otherwise. input_shapes: {input name: shape} in place of the file's. optimize: False keeps
-    one runtime node per step of a rule, for debugging. Raises `FileError` when the file cannot be read, and
-    `ConversionError`, whose `.problems` lists everything that stands in the way, when the model cannot be converted.
+    one runtime node per step of a rule, for debugging. trainable: names of constants, with `*` and `?`, that become variables
+    ("*": all weights), so that the graph can be trained: see `linnet.passes.trainable`. Raises `FileError` when the
+    file cannot be read, and `ConversionError`, whose `.problems` lists everything that stands in the way, when the
+    model cannot be converted.
     """
     conversion = examine(model, input_shapes, optimize)
     if conversion.problems:
         raise ConversionError(conversion.problems, "" if isinstance(model, bytes) else str(model))
-    return conversion.graph
+    return conversion.graph if trainable is None else passes.trainable(conversion.graph, trainable)
 
 
 def examine(

@@ -20,7 +20,7 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, init, losses, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import autodiff, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
     from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from linnet.mapping import pointwise
     from linnet.model import Model, Store, isa_names, load_device
     from linnet.optimizers import SGD, Adam, AdamW, Momentum, Optimizer
+    from linnet.passes import replace_head
     from linnet.quantize import quantize
     from linnet.report import Report, check
     from linnet.session import Session
@@ -43,6 +44,7 @@ _LAZY = {
     "from_torch": "linnet.converters.pytorch",
     "cond": "linnet.control",
     "gradients": "linnet.autodiff",
+    "replace_head": "linnet.passes",
     "Checkpoint": "linnet.checkpoint",
     "load_checkpoint": "linnet.checkpoint",
     "scan": "linnet.control",
@@ -60,7 +62,7 @@ _LAZY = {
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Momentum", "Optimizer"), "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "converters", "init", "losses", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+    "autodiff", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
 )  # fmt: skip
 
 __all__ = [
@@ -102,6 +104,7 @@ __all__ = [
     "load_checkpoint",
     "load_device",
     "losses",
+    "nn",
     "onnx_backend",
     "ops",
     "optimizers",
@@ -109,6 +112,7 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "replace_head",
     "scan",
     "softmax_cross_entropy",
     "while_loop",

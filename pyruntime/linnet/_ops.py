@@ -73,6 +73,8 @@ def emit(
             values = evaluate(message, inputs, specs, quantization)
             if values is not None:
                 function.graph.folded += sum(value.nbytes for value in values)
+                widest = max((t for t in inputs if t is not None), key=_elements, default=None)
+                name = name or (widest.name if widest is not None else "")  # what is made of a weight is that weight
                 return [
                     function.constant(
                         value, name if i == 0 else f"{name}_{i}" if name else "", dtype, _nth(quantization, i)
@@ -196,6 +198,10 @@ def infer(
         shape = None if o.rank < 0 else tuple([d if d >= 0 else None for d in list(o.shape)[: o.rank]])
         specs.append((DTYPE_NAMES[o.dtype], shape))
     return specs
+
+
+def _elements(tensor: Tensor) -> int:
+    return 0 if tensor.data is None else tensor.data.size
 
 
 def _small_constant(graph: Graph, inputs: list[Tensor | None], specs: list[tuple[str, tuple[Dim, ...] | None]]) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import difflib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -277,6 +278,18 @@ class Graph:
             data = data.astype(np.float32)
         return self.main.constant(data, name, dtype)
 
+    def find(self, name: str) -> Tensor:
+        """The tensor of this name in `main`: an input, an output of "infer", or one in between. Raises UsageError."""
+        results = self.signatures["infer"].outputs if "infer" in self.signatures else []
+        table = {t.name: t for t in self.main.tensors()}
+        table.update(zip(results, self.main.outputs, strict=False))
+        if name in table:
+            return table[name]
+        near = difflib.get_close_matches(name, table, n=3, cutoff=0.3) or list(table)[:3]
+        raise UsageError(
+            f"no tensor of the graph is called {name!r}", code=102, tensor=name, hint=f"near: {', '.join(near)}"
+        )
+
     def variable(self, name: str, value: npt.ArrayLike | Initializer, *, trainable: bool = True) -> Variable:
         """A new variable with its initial value: an array, or an initializer (linnet.init), seeded by the graph's seed and
         the name. In a scope with reuse: the variable of that name, which must exist and have the same shape and dtype.
@@ -437,6 +450,12 @@ class Graph:
         for name, s in self.signatures.items():
             made.signatures[name] = Signature(functions[s.function], list(s.inputs), list(s.outputs))
         return made
+
+    def freeze(self, values: Mapping[str, npt.ArrayLike] | None = None, signature: str = "infer") -> Graph:
+        """The inference graph of a trained one, its variables constants: see `linnet.passes.freeze`."""
+        from linnet.passes import freeze
+
+        return freeze(self, values, signature)
 
     def save(self, path: str | Path) -> None:
         """Writes the .lnt file, atomically (a temporary file, then a rename)."""

@@ -31,7 +31,7 @@ typedef struct ln_attribute {
     } fallback;      /* the default */
 } ln_attribute;
 
-enum ln_op_flag { LN_OP_IN_PLACE = 1, LN_OP_EPILOGUE = 2, LN_OP_DATA_DEPENDENT = 4 };
+enum ln_op_flag { LN_OP_IN_PLACE = 1, LN_OP_EPILOGUE = 2, LN_OP_DATA_DEPENDENT = 4, LN_OP_CAN_FAIL = 8 };
 enum ln_op_layout { LN_PREFER_ANY, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST };
 
 struct ln_op;
@@ -60,7 +60,7 @@ typedef struct ln_infer {
 typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 
 typedef struct ln_op {
-    char name[16]; /* "": no such op */
+    char name[20]; /* "": no such op */
     uint16_t id;
     int8_t min_inputs, max_inputs; /* max -1: any number */
     int8_t min_outputs, max_outputs;

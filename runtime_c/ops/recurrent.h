@@ -1,5 +1,6 @@
-/* recurrent.h - what the references and the fast kernels of `recurrent` and `recurrent_grad` share: sizes, activations,
- * plan-time state. The steps are written once, in recurrent_steps.inc and recurrent_back.inc, over a few hooks. */
+/* recurrent.h - what the references and the fast kernels of `recurrent` and `recurrent_gradient` share: sizes,
+ * activations, plan-time state. The steps are written once, in recurrent_steps.inc and recurrent_back.inc, over a few
+ * hooks. */
 #ifndef LN_RECURRENT_H
 #define LN_RECURRENT_H
 
@@ -16,7 +17,7 @@ enum ln_recurrent_input {
 };
 enum ln_recurrent_output { LN_RECURRENT_GATES = 3, LN_RECURRENT_CELLS };
 
-enum ln_recurrent_grad_input {
+enum ln_recurrent_gradient_input {
     LN_GRAD_WEIGHTS,
     LN_GRAD_GATES,
     LN_GRAD_Y,
@@ -28,7 +29,7 @@ enum ln_recurrent_grad_input {
     LN_GRAD_DY_H,
     LN_GRAD_DY_C
 };
-enum ln_recurrent_grad_output { LN_GRAD_DP, LN_GRAD_DH, LN_GRAD_DC, LN_GRAD_DQ };
+enum ln_recurrent_gradient_output { LN_GRAD_DP, LN_GRAD_DH, LN_GRAD_DC, LN_GRAD_DQ };
 
 /* The numbers of the attribute `activations`. */
 enum ln_activation {
@@ -88,10 +89,10 @@ bool ln_recurrent_batch_supports(const ln_call *call);
 linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vectors *vectors);
 linnet_status ln_recurrent_batch_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
                                      int phase, int64_t begin, int64_t end, int thread);
-bool ln_recurrent_grad_supports(const ln_call *call);
-linnet_status ln_recurrent_grad_configure(ln_call *call, const ln_recurrent_vectors *vectors);
-linnet_status ln_recurrent_grad_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
-                                    int phase, int64_t begin, int64_t end, int thread);
+bool ln_recurrent_gradient_supports(const ln_call *call);
+linnet_status ln_recurrent_gradient_configure(ln_call *call, const ln_recurrent_vectors *vectors);
+linnet_status ln_recurrent_gradient_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                                        int phase, int64_t begin, int64_t end, int thread);
 /* Whether every operand but the lengths is dense f32. */
 bool ln_recurrent_dense_f32(const ln_call *call, int lengths);
 /* Of a row of the batch: `time` when the operand is absent; -1, and the error is reported, when out of range. */

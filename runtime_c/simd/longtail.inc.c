@@ -26,6 +26,7 @@
 #ifndef LN_SIMD_AVX512
 #include "simd/norm.inc.c"
 #include "simd/pool.inc.c"
+#include "simd/pool_gradient.inc.c"
 #include "simd/resize.inc.c"
 #include "simd/conv_transpose.inc.c"
 #endif

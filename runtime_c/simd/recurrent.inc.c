@@ -1,6 +1,6 @@
 /* recurrent.inc.c - the hot loops of RNN, GRU and LSTM in f32: the product with the state, sigmoid and tanh.
  * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c, whose exponential it uses. The rest: ops/recurrent_f32.c
- * and recurrent_grad_f32.c. */
+ * and recurrent_gradient_f32.c. */
 #include "ops/recurrent.h"
 
 enum { RECURRENT_VECTORS = 4, RECURRENT_PANEL = RECURRENT_VECTORS * VF_WIDTH };
@@ -97,7 +97,7 @@ const ln_kernel LN_SIMD_NAME(ln_recurrent) = {.name = "recurrent_f32__" LN_SIMD_
         return ln_##NAME##_run(&recurrent_vectors, call, b, phase, begin, end, thread);                                \
     }
 RECURRENT_BATCH(recurrent_batch)
-RECURRENT_BATCH(recurrent_grad)
+RECURRENT_BATCH(recurrent_gradient)
 
 const ln_kernel LN_SIMD_NAME(ln_recurrent_batch) = {.name = "recurrent_f32_batch__" LN_SIMD_TEXT,
                                                     .op = LN_OP_RECURRENT,
@@ -105,9 +105,9 @@ const ln_kernel LN_SIMD_NAME(ln_recurrent_batch) = {.name = "recurrent_f32_batch
                                                     .supports = ln_recurrent_batch_supports,
                                                     .configure = recurrent_batch_configure,
                                                     .run = recurrent_batch_run};
-const ln_kernel LN_SIMD_NAME(ln_recurrent_grad) = {.name = "recurrent_grad_f32__" LN_SIMD_TEXT,
-                                                   .op = LN_OP_RECURRENT_GRAD,
-                                                   .isa = LN_SIMD_ISA,
-                                                   .supports = ln_recurrent_grad_supports,
-                                                   .configure = recurrent_grad_configure,
-                                                   .run = recurrent_grad_run};
+const ln_kernel LN_SIMD_NAME(ln_recurrent_gradient) = {.name = "recurrent_gradient_f32__" LN_SIMD_TEXT,
+                                                       .op = LN_OP_RECURRENT_GRADIENT,
+                                                       .isa = LN_SIMD_ISA,
+                                                       .supports = ln_recurrent_gradient_supports,
+                                                       .configure = recurrent_gradient_configure,
+                                                       .run = recurrent_gradient_run};

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from linnet.converters.onnx.loader import text_of
 from linnet.converters.onnx.operation import Operation, dtype_name, rank_of
 from linnet.converters.onnx.program import REGISTER, Expr, Values
 from linnet.converters.onnx.registry import rule
@@ -16,7 +17,7 @@ def constant(op: Operation) -> Tensor:
     kinds = ("value_float", "value_floats", "value_int", "value_ints")
     if op.has("value"):
         data, dtype = op.attribute("value")
-        return op.of_kind(op.constant(data, dtype), op.kind_of("value"))
+        return op.of_kind(op.constant(data, dtype, name=text_of(op.node.output[0])), op.kind_of("value"))
     for name in kinds:
         if op.has(name):
             return op.constant(np.array(op.attribute(name), np.float32 if "float" in name else np.int64))

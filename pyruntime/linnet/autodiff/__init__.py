@@ -10,6 +10,7 @@ from linnet.autodiff._tools import FLOAT_DTYPES, add_up, filled
 from linnet.autodiff.rules import RULES
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Node, Tensor, Variable
+from linnet.straight_through import STOPPED
 
 __all__ = ["gradients"]
 
@@ -67,6 +68,8 @@ def walk(nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Te
     """Gradients of `wanted` from those of some outputs of `nodes`; None where there is no path. nodes: in order of use."""
     active = set(wanted)
     for node in nodes:
+        if node.source == STOPPED:
+            continue
         if any(t in active for t in node.inputs if t is not None):
             active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES)
     partial: dict[Tensor, list[Tensor]] = {t: [g] for t, g in seeds.items() if t in active}

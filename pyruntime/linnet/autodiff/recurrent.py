@@ -1,4 +1,4 @@
-"""The gradient of `recurrent`: backpropagation through time by the op `recurrent_grad` over gates that the forward node
+"""The gradient of `recurrent`: backpropagation through time by the op `recurrent_gradient` over gates that the forward node
 keeps (Hochreiter and Schmidhuber, "Long short-term memory", 1997; Werbos, "Backpropagation through time", 1990)."""
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """p and the initial states by recurrent_grad; weights: one matmul over all steps; bias: a sum."""
+    """p and the initial states by recurrent_gradient; weights: one matmul over all steps; bias: a sum."""
     kind, relu = node.attribute("kind"), _is_relu(node)
     _check(node, relu)
     weights, directions = node.inputs[1], 2 if node.attribute("direction") == "bidirectional" else 1
     assert weights is not None
     gates, cells = _kept(node)
-    dp, dh, dc, dq = ops.recurrent_grad(
+    dp, dh, dc, dq = ops.recurrent_gradient(
         weights, gates, node.outputs[0], cells, operand(node, 2), operand(node, 3), operand(node, 4),
         *[*given, None, None][:3], kind=kind, direction=node.attribute("direction"), relu=relu, outputs=4,
     )  # fmt: skip
@@ -43,7 +43,7 @@ def _is_relu(node: Node) -> bool:
 
 
 def _check(node: Node, relu: bool) -> None:
-    """What recurrent_grad does not do."""
+    """What recurrent_gradient does not do."""
     defaults = {"rnn": [1], "gru": [0, 1], "lstm": [0, 1, 1]}[node.attribute("kind")]
     activations = list(node.attribute("activations"))
     usual = relu or all(a == defaults[i % len(defaults)] for i, a in enumerate(activations))

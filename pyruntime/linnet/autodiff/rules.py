@@ -4,6 +4,7 @@ RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows
 from __future__ import annotations
 
 from linnet import ops
+from linnet.autodiff import windows
 from linnet.autodiff._tools import (
     FLOAT_DTYPES,
     Gradients,
@@ -22,7 +23,6 @@ from linnet.autodiff._tools import (
 from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.maps import map_gradient
 from linnet.autodiff.recurrent import recurrent_gradient
-from linnet.autodiff.windows import conv_gradient, conv_transpose_gradient, pool_gradient, resize_gradient
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
@@ -294,10 +294,6 @@ RULES: dict[str, Rule] = {
     "copy": copy_gradient,
     "reduce": reduce_gradient,
     "matmul": matmul_gradient,
-    "conv": conv_gradient,
-    "conv_transpose": conv_transpose_gradient,
-    "pool": pool_gradient,
-    "resize": resize_gradient,
     "softmax": softmax_gradient,
     "layer_norm": layer_norm_gradient,
     "batch_norm": batch_norm_gradient,
@@ -308,5 +304,6 @@ RULES: dict[str, Rule] = {
     "top_k": top_k_gradient,
     "cast": cast_gradient,
     "recurrent": recurrent_gradient,
+    **windows.RULES,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""

@@ -8,6 +8,8 @@ from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_dou
 from linnet.passes.folding import fold_constants
 from linnet.passes.fusion import fuse_maps
 from linnet.passes.gathers import look_up_first
+from linnet.passes.heads import replace_head
+from linnet.passes.weights import freeze, trainable
 
 _ROUNDS = 8
 
@@ -33,6 +35,6 @@ def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
 
 
 __all__ = [
-    "fold_constants", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions", "remove_double",
-    "remove_identities", "run",
+    "fold_constants", "freeze", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions", "remove_double",
+    "remove_identities", "replace_head", "run", "trainable",
 ]  # fmt: skip

@@ -1,5 +1,5 @@
-/* recurrent_grad_f32.c - backpropagation through time in f32, all rows of a batch together: per step one product of the
- * gates' gradients with the weights, packed once, and the derivatives of the cell on its result while it is hot. */
+/* recurrent_gradient_f32.c - backpropagation through time in f32, all rows of a batch together: per step one product of
+ * the gates' gradients with the weights, packed once, and the derivatives of the cell on its result while it is hot. */
 #include "ops/recurrent.h"
 
 #include <math.h>
@@ -32,13 +32,13 @@ static float *dq_at(const places *p, int64_t step, int64_t row, int64_t d) {
     return p->dq + (((step & 1) * p->batch + row) * p->directions + d) * p->line;
 }
 
-bool ln_recurrent_grad_supports(const ln_call *call) {
+bool ln_recurrent_gradient_supports(const ln_call *call) {
     const ln_tensor *gates = &call->inputs[LN_GRAD_GATES];
     return gates->dims[0] > 0 && gates->dims[1] > 0 && call->inputs[LN_GRAD_WEIGHTS].dims[2] > 0 &&
            gates->dims[0] < INT32_MAX - 2 && ln_recurrent_dense_f32(call, LN_GRAD_LENGTHS);
 }
 
-linnet_status ln_recurrent_grad_configure(ln_call *call, const ln_recurrent_vectors *vectors) {
+linnet_status ln_recurrent_gradient_configure(ln_call *call, const ln_recurrent_vectors *vectors) {
     const ln_tensor *w = &call->inputs[LN_GRAD_WEIGHTS], *gates = &call->inputs[LN_GRAD_GATES];
     ln_recurrent *plan = call->state = ln_call_state(call, sizeof *plan);
     if (plan == NULL) return LINNET_OUT_OF_MEMORY;
@@ -92,6 +92,7 @@ static void multiply(const ln_gemm_set *set, const places *p, int64_t step, int6
     ln_gemm_tile tile = {.a = rows,
                          .taps = 1,
                          .kc = p->line,
+                         .a_step = 1,
                          .b = p->panels + (d * p->padded + first) * p->line,
                          .b_step = p->width * (int64_t)sizeof(float),
                          .ldc = p->directions * p->padded,
@@ -111,10 +112,10 @@ static void multiply(const ln_gemm_set *set, const places *p, int64_t step, int6
 static void row_back(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b, const places *p,
                      int64_t step, int64_t d, int64_t row, int64_t first, int64_t n) {
     const ln_recurrent *plan = call->state;
-    const ln_recurrent_grad_attributes *a = call->attributes;
+    const ln_recurrent_gradient_attributes *a = call->attributes;
     const int64_t width = p->width, hidden = plan->hidden;
-    const bool backwards = a->direction == LN_RECURRENT_GRAD_DIRECTION_REVERSE || d == 1;
-    const bool lstm = a->kind == LN_RECURRENT_GRAD_KIND_LSTM;
+    const bool backwards = a->direction == LN_RECURRENT_GRADIENT_DIRECTION_REVERSE || d == 1;
+    const bool lstm = a->kind == LN_RECURRENT_GRADIENT_KIND_LSTM;
     const int64_t t = backwards ? step : plan->time - 1 - step, earlier = backwards ? t + 1 : t - 1;
     const int64_t length = ln_recurrent_length(call, b, LN_GRAD_LENGTHS, row, plan->time);
     const int64_t gates_at = ((t * p->batch + row) * p->directions + d) * p->line + first;
@@ -154,8 +155,8 @@ static void row_back(const ln_recurrent_vectors *vectors, const ln_call *call, c
     }
 }
 
-linnet_status ln_recurrent_grad_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
-                                    int phase, int64_t begin, int64_t end, int thread) {
+linnet_status ln_recurrent_gradient_run(const ln_recurrent_vectors *vectors, const ln_call *call, const ln_buffers *b,
+                                        int phase, int64_t begin, int64_t end, int thread) {
     (void)thread;
     const ln_recurrent *plan = call->state;
     const places p = places_of(plan, vectors->set->width, b->scratch);

@@ -1,19 +1,19 @@
-/* recurrent_grad.c - shape rule and scalar reference of `recurrent_grad`, in double for every type.
- * The fast kernel is in recurrent_grad_f32.c; both compile recurrent_back.inc. */
+/* recurrent_gradient.c - shape rule and scalar reference of `recurrent_gradient`, in double for every type.
+ * The fast kernel is in recurrent_gradient_f32.c; both compile recurrent_back.inc. */
 #include "ops/recurrent.h"
 
 #include <math.h>
 #include <string.h>
 
-linnet_status ln_infer_recurrent_grad(const ln_infer *infer) {
+linnet_status ln_infer_recurrent_gradient(const ln_infer *infer) {
     static const int64_t gates_of[] = {1, 3, 4};
-    const ln_recurrent_grad_attributes *a = infer->attributes;
+    const ln_recurrent_gradient_attributes *a = infer->attributes;
     const ln_tensor *w = &infer->inputs[LN_GRAD_WEIGHTS], *g = &infer->inputs[LN_GRAD_GATES];
-    const int64_t directions = a->direction == LN_RECURRENT_GRAD_DIRECTION_BIDIRECTIONAL ? 2 : 1;
+    const int64_t directions = a->direction == LN_RECURRENT_GRADIENT_DIRECTION_BIDIRECTIONAL ? 2 : 1;
     const int64_t time = g->rank == 3 ? g->dims[0] : -1, batch = g->rank == 3 ? g->dims[1] : -1;
     const int64_t hidden = w->rank == 3 ? w->dims[2] : -1;
     if (hidden > (int64_t)(LN_MOST_BYTES / 64))
-        return ln_fail(infer->error, LINNET_TOO_LARGE, "recurrent_grad: too many hidden units");
+        return ln_fail(infer->error, LINNET_TOO_LARGE, "recurrent_gradient: too many hidden units");
     const int64_t width = hidden < 0 ? -1 : hidden * gates_of[a->kind], all = width < 0 ? -1 : width * directions;
     const struct {
         const char *name;
@@ -22,8 +22,8 @@ linnet_status ln_infer_recurrent_grad(const ln_infer *infer) {
         bool needed;
     } operands[] = {{"weights", 3, {directions, width, hidden}, true},
                     {"gates", 3, {time, batch, all}, true},
-                    {"y", 4, {time, directions, batch, hidden}, a->kind == LN_RECURRENT_GRAD_KIND_GRU},
-                    {"cells", 4, {time, directions, batch, hidden}, a->kind != LN_RECURRENT_GRAD_KIND_RNN},
+                    {"y", 4, {time, directions, batch, hidden}, a->kind == LN_RECURRENT_GRADIENT_KIND_GRU},
+                    {"cells", 4, {time, directions, batch, hidden}, a->kind != LN_RECURRENT_GRADIENT_KIND_RNN},
                     {"initial_h", 3, {directions, batch, hidden}, false},
                     {"initial_c", 3, {directions, batch, hidden}, false},
                     {"lengths", 1, {batch}, false},
@@ -32,7 +32,7 @@ linnet_status ln_infer_recurrent_grad(const ln_infer *infer) {
                     {"dy_c", 3, {directions, batch, hidden}, false}};
     for (int i = 0; i < (int)(sizeof operands / sizeof *operands); i++) {
         if (operands[i].needed && (i >= infer->n_inputs || infer->inputs[i].dtype == LINNET_NONE)) {
-            ln_fail(infer->error, LINNET_MISSING_INPUT, "recurrent_grad: operand %s is missing", operands[i].name);
+            ln_fail(infer->error, LINNET_MISSING_INPUT, "recurrent_gradient: operand %s is missing", operands[i].name);
             return ln_hint(infer->error, "take outputs y, gates and cells of the recurrent node");
         }
         if (i >= infer->n_inputs) continue;
@@ -90,14 +90,14 @@ static void put_gates(const ln_call *call, const ln_buffers *b, int output, int6
 }
 
 static linnet_status run_row(const ln_call *call, const ln_buffers *b, int64_t d, int64_t row, double *scratch) {
-    const ln_recurrent_grad_attributes *a = call->attributes;
+    const ln_recurrent_gradient_attributes *a = call->attributes;
     const ln_tensor *in = call->inputs;
     const int64_t time = in[LN_GRAD_GATES].dims[0], width = in[LN_GRAD_WEIGHTS].dims[1],
                   n = in[LN_GRAD_WEIGHTS].dims[2];
     const int64_t length = ln_recurrent_length(call, b, LN_GRAD_LENGTHS, row, time);
     if (length < 0) return LINNET_INDEX_OUT_OF_RANGE;
-    const bool backwards = a->direction == LN_RECURRENT_GRAD_DIRECTION_REVERSE || d == 1;
-    const bool lstm = a->kind == LN_RECURRENT_GRAD_KIND_LSTM;
+    const bool backwards = a->direction == LN_RECURRENT_GRADIENT_DIRECTION_REVERSE || d == 1;
+    const bool lstm = a->kind == LN_RECURRENT_GRADIENT_KIND_LSTM;
     const int state = lstm ? LN_GRAD_STATE_C : LN_GRAD_STATE_H, states = lstm ? LN_GRAD_CELLS : LN_GRAD_Y;
     double *gates = scratch, *dp = gates + width, *dq = dp + width, *total = dq + width, *dy = total + n;
     double *dc = dy + n, *cell = dc + n, *before = cell + n;
@@ -162,10 +162,10 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     return status;
 }
 
-const ln_kernel ln_reference_recurrent_grad = {.name = "recurrent_grad_reference",
-                                               .op = LN_OP_RECURRENT_GRAD,
-                                               .isa = LN_ISA_SCALAR,
-                                               .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
-                                               .supports = supports,
-                                               .configure = configure,
-                                               .run = run};
+const ln_kernel ln_reference_recurrent_gradient = {.name = "recurrent_gradient_reference",
+                                                   .op = LN_OP_RECURRENT_GRADIENT,
+                                                   .isa = LN_ISA_SCALAR,
+                                                   .flags = LN_KERNEL_REFERENCE | LN_KERNEL_VIEWS,
+                                                   .supports = supports,
+                                                   .configure = configure,
+                                                   .run = run};

@@ -1,0 +1,199 @@
+"""A quantized graph as floats: every integer that stands for a real number becomes that number.
+So it can be differentiated. Roundings of activations stay as straight-through nodes, or go; saturation, which often is the
+network's own relu, always stays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from linnet.graph import DTYPE_IDS, Function, Graph, Node, Quantization, Tensor, emit
+from linnet.mapping import Instruction, Program, Store, pointwise, program_of
+from linnet.straight_through import on_grid
+
+_LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
+_PRODUCTS = frozenset({"conv", "conv_transpose", "matmul"})
+_MOVES = frozenset({"copy", "pool", "resize", "gather", "reduce"})
+
+
+def dequantized(data: np.ndarray[Any, Any], q: Quantization) -> np.ndarray[Any, Any]:
+    """The real numbers that integers stand for, f32."""
+    scale, zero = np.asarray(q.scale, np.float32), np.asarray(q.zero, np.int64)
+    if q.axis is not None:
+        shape = [1] * data.ndim
+        shape[q.axis] = -1
+        scale, zero = scale.reshape(shape), zero.reshape(shape)
+    elif data.ndim != scale.ndim:
+        scale, zero = scale.reshape(-1)[0], zero.reshape(-1)[0]
+    return np.asarray((data.astype(np.int64) - zero) * scale, np.float32).reshape(data.shape)
+
+
+def to_floats(graph: Graph, rounding: bool = False) -> None:
+    """Rewrites `graph.main` so that quantized tensors are f32. rounding: whether activations are rounded as the integers were,
+    with straight-through gradients; otherwise they only saturate. Inputs and outputs keep their element types."""
+    old = graph.main
+    graph.main = Function(graph, "main")
+    _Floats(old, graph.main, rounding).run()
+
+
+class _Floats:
+    """Emits the function anew. `real` has the floats that stand for quantized tensors, `same` what is not quantized."""
+
+    def __init__(self, old: Function, new: Function, rounding: bool) -> None:
+        self.old, self.new, self.rounding = old, new, rounding
+        self.reals: dict[Tensor, Tensor] = {}
+        self.others: dict[Tensor, Tensor] = {}
+
+    def run(self) -> None:
+        for tensor in self.old.inputs:
+            made = self.new.placeholder(tensor.name, tensor.dtype, tensor.shape)
+            made.quantization = tensor.quantization
+            self.others[tensor] = made
+        for node in self.old.nodes:
+            self.new.source = node.source
+            self.node(node)
+        self.new.source = ""
+        for tensor in self.old.outputs:
+            self.new.outputs.append(self.other(tensor))
+
+    # ---- values
+
+    def other(self, tensor: Tensor) -> Tensor:
+        """The tensor with its own element type."""
+        if tensor not in self.others:
+            if tensor.data is not None:
+                made = self.new.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
+            elif tensor.variable is not None:
+                made = self.new.read(tensor.variable)
+            else:  # exists as floats only
+                made = pointwise(
+                    [self.reals[tensor]], lambda v: v, tensor.dtype, name=tensor.name,
+                    quantization=[tensor.quantization],
+                )  # fmt: skip
+            self.others[tensor] = made
+        return self.others[tensor]
+
+    def real(self, tensor: Tensor) -> Tensor:
+        """The tensor as floats."""
+        if tensor.quantization is None:
+            return self.other(tensor)
+        if tensor not in self.reals:
+            if tensor.data is not None:
+                made = self.new.constant(dequantized(tensor.data, tensor.quantization), tensor.name)
+            else:
+                made = pointwise([self.other(tensor)], lambda v: v, "f32", dequantize=True)
+            self.reals[tensor] = made
+        return self.reals[tensor]
+
+    def keep(self, node: Node, made: list[Tensor]) -> None:
+        for old, new in zip(node.outputs, made, strict=True):
+            if old.quantization is not None and new.dtype == "f32" and old.dtype != "f32":
+                self.reals[old] = new
+            else:
+                self.others[old] = new
+            if new.shape is None or None in new.shape:
+                new.shape = old.shape if old.shape is not None else new.shape
+
+    def settled(self, value: Tensor, q: Quantization | None, dtype: str) -> Tensor:
+        """What becomes of a float that was stored as integers: saturated, and rounded where that is asked for."""
+        if q is None or dtype not in _LIMITS:
+            return value
+        low, high = _LIMITS[dtype]
+        scale, zero = np.float32(np.reshape(q.scale, -1)[0]), int(np.reshape(q.zero, -1)[0])
+        return on_grid(value, float(scale), zero, low, high, self.rounding)
+
+    # ---- nodes
+
+    def node(self, node: Node) -> None:
+        inputs = [t for t in node.inputs if t is not None]
+        if all(t.quantization is None for t in (*inputs, *node.outputs)):
+            self.emit(node, [None if t is None else self.other(t) for t in node.inputs])
+        elif node.op in _PRODUCTS:
+            self.product(node)
+        elif node.op == "map":
+            self.map(node)
+        elif node.op in ("quantize", "dequantize") and len(inputs) == 1:
+            y = node.outputs[0]
+            value = self.real(inputs[0])
+            self.keep(node, [self.settled(value, y.quantization, y.dtype) if node.op == "quantize" else value])
+        elif node.op in _MOVES and inputs[0].quantization is not None:
+            first = len(inputs) if node.op == "copy" and node.attribute("kind") == "concat" else 1
+            given = [
+                None if t is None else self.real(t) if i < first else self.other(t) for i, t in enumerate(node.inputs)
+            ]
+            made = emit(node.op, given, node.attributes, len(node.outputs), node.name, self.new)
+            y = node.outputs[0]
+            if (
+                node.op not in ("copy", "gather")
+                and y.quantization is not None
+                and node.attributes.get("kind") != "max"
+            ):
+                made[0] = self.settled(made[0], y.quantization, y.dtype)
+            self.keep(node, made)
+        else:
+            self.emit(node, [None if t is None else self.other(t) for t in node.inputs])
+
+    def emit(self, node: Node, inputs: list[Tensor | None]) -> None:
+        made = emit(
+            node.op, inputs, node.attributes, len(node.outputs), node.name, self.new,
+            [t.quantization for t in node.outputs], [t.dtype for t in node.outputs],
+        )  # fmt: skip
+        for old, new in zip(node.outputs, made, strict=True):
+            self.others[old] = new
+            if new.node is not None:
+                new.name = self.new.unique(old.name) if new.name != old.name else new.name
+
+    def product(self, node: Node) -> None:
+        """The float product of the real numbers; the bias, in i32, has the scale of x times that of w."""
+        x, w = node.inputs[0], node.inputs[1]
+        bias = node.inputs[2] if len(node.inputs) > 2 else None
+        y = node.outputs[0]
+        if x is None or w is None or x.quantization is None or w.quantization is None or y.dtype in ("i32", "i64"):
+            self.emit(node, [None if t is None else self.other(t) for t in node.inputs])
+            return
+        operands: list[Tensor | None] = [self.real(x), self.real(w)]
+        if bias is not None:
+            if bias.data is None:
+                operands.append(self.real(bias))
+            else:
+                scale = np.float64(x.quantization.scale.reshape(-1)[0]) * w.quantization.scale.astype(np.float64)
+                real = bias.data if bias.data.dtype.kind == "f" else bias.data * scale
+                operands.append(self.new.constant(real.astype(np.float32), bias.name))
+        attributes = {k: v for k, v in node.attributes.items() if k not in ("requant", "output_dtype")}
+        made = emit(node.op, operands, attributes, 1, node.name, self.new)[0]
+        self.keep(node, [self.settled(made, y.quantization, y.dtype)])
+
+    def map(self, node: Node) -> None:
+        """The same program on floats: what was dequantized on loading is loaded, what was quantized on storing settled."""
+        old = program_of(node)
+        assert old is not None
+        plain = {i.operand for i in old.code if i.opcode in ("load", "table")}
+        read = {i.operand for i in old.code if i.opcode == "load_dequantized"}
+        operands: list[Tensor] = []
+        place: dict[tuple[int, bool], int] = {}
+        for i, tensor in enumerate(node.inputs):
+            assert tensor is not None
+            for real in (True, False):
+                if i in (read if real else plain):
+                    place[i, real] = len(operands)
+                    operands.append(self.real(tensor) if real else self.other(tensor))
+        program = Program()
+        registers: list[int] = []
+        for instruction in old.code:
+            if instruction.opcode in ("load", "table", "load_dequantized"):
+                real = instruction.opcode == "load_dequantized"
+                instruction = Instruction(
+                    "load" if real else instruction.opcode, instruction.kind, instruction.args,
+                    operand=place[instruction.operand, real],
+                )  # fmt: skip
+            registers.append(program.add(instruction._replace(args=tuple(registers[r] for r in instruction.args))))
+        program.stores = [Store(registers[s.register], False) for s in old.stores]
+        dtypes = ["f32" if s.quantized else t.dtype for s, t in zip(old.stores, node.outputs, strict=True)]
+        attributes = program.attributes(dtypes, node.attributes.get("shape", ()))
+        assert all(d in DTYPE_IDS for d in dtypes)
+        made = emit("map", operands, attributes, len(dtypes), node.name, self.new, dtypes=dtypes)
+        for i, (store, y) in enumerate(zip(old.stores, node.outputs, strict=True)):
+            if store.quantized:
+                made[i] = self.settled(made[i], y.quantization, y.dtype)
+        self.keep(node, made)

@@ -1,0 +1,118 @@
+"""A new last layer for a classifier: `replace_head`.
+What lies before it, the features, keeps its weights, which stay constant or train along, as `trainable` was told."""
+
+from __future__ import annotations
+
+from linnet import init
+from linnet.errors import GraphError, UsageError
+from linnet.graph import Function, Graph, Node, Tensor, emit
+from linnet.passes.weights import declare, to_main
+
+LAYERS = frozenset({"matmul", "conv"})
+_POINTWISE = frozenset({"map", "cast", "softmax", "copy", "quantize", "dequantize", "batch_norm", "reduce", "pool"})
+
+
+def replace_head(graph: Graph, classes: int, output: str = "", scope: str = "head") -> Tensor:
+    """Gives a classifier a last layer of its own for `classes` classes, in place, and returns its logits [batch, classes].
+
+    The head that goes is the last matmul or 1x1 conv with weights of its own before the output (`output`: which one, where
+    there are several), with all that follows it, a softmax for example. The new one is dense, with variables `head/weights`
+    (Glorot) and `head/bias` (zeros). The signature "infer" then gives "logits" and "probabilities", and no other output;
+    the head's input is the tensor `features` of `graph.main`. Raises UsageError for a bad argument, GraphError where no such
+    layer is found.
+    """
+    if classes < 2:
+        raise UsageError("a classifier needs classes", code=101, expected="at least 2", got=str(classes))
+    if graph.main.nodes or "infer" not in graph.signatures:
+        if "infer" not in graph.signatures or not graph.main.outputs:
+            raise UsageError(
+                "replace_head takes an imported graph", code=105, expected="the signature 'infer' of a converted model",
+                hint="in a graph of your own, write linnet.nn.dense(features, classes)",
+            )  # fmt: skip
+        names, results = graph.signatures["infer"].inputs, graph.signatures["infer"].outputs
+    else:
+        names, results = to_main(graph)
+    function = graph.main
+    if output and output not in results:
+        raise UsageError(f"no output is called '{output}'", code=102, tensor=output, expected=" or ".join(results))
+    layer = _last_layer(function, function.outputs[results.index(output) if output else 0])
+    features = _vectors(layer)
+    if not isinstance(features.shape[-1] if features.shape else None, int):
+        raise GraphError("the head's input has no fixed size", code=304, tensor=features.name, got=str(features.shape))
+    function._names.discard(features.name)
+    features.name = function.unique("features")
+    width = int(features.shape[-1])  # type: ignore[index, arg-type]
+    with graph.scope(scope):
+        weights = graph.variable("weights", init.glorot((width, classes), dtype=features.dtype))
+        bias = graph.variable("bias", init.zeros(classes, dtype=features.dtype))
+    logits = emit("matmul", [features, weights.tensor(features), bias.tensor(features)], {}, name="logits")[0]
+    probabilities = emit("softmax", [logits], {"axis": -1}, name="probabilities")[0]
+    function.outputs = [logits, probabilities]
+    _keep_needed(function)
+    declare(graph, names, ["logits", "probabilities"])
+    return logits
+
+
+def _last_layer(function: Function, output: Tensor) -> Node:
+    """The layer from which only pointwise steps lead to the output."""
+    tensor = output
+    while tensor.node is not None:
+        node = tensor.node
+        if node.op in LAYERS and _weights(node) is not None:
+            if node.op == "conv" and any(d != 1 for d in (_weights(node) or output).static_shape[2:]):  # type: ignore[index]
+                break
+            return node
+        moving = [t for t in node.inputs if t is not None and t.data is None and t.variable is None]
+        # an attention or a branch is no head: one way back only
+        if (
+            node.op not in _POINTWISE
+            or not moving
+            or (node.op == "reduce" and node.attribute("kind") not in ("mean", "max"))
+        ):
+            break
+        tensor = moving[0]
+    where = tensor.node.name or tensor.node.op if tensor.node is not None else tensor.name
+    raise GraphError(
+        f"no last layer is found before '{output.name}'", code=302, op=where, tensor=output.name,
+        expected="a matmul or 1x1 conv with weights, and pointwise steps or pooling behind it",
+        hint="name another output, or build on a tensor of your choice: graph.find('...')",
+    )  # fmt: skip
+
+
+def _weights(node: Node) -> Tensor | None:
+    w = node.inputs[1]
+    return (
+        w if w is not None and (w.data is not None or w.variable is not None) and w.static_shape is not None else None
+    )
+
+
+def _vectors(layer: Node) -> Tensor:
+    """What the layer reads, as vectors [batch, features]: a 1x1 conv's image of any size is averaged."""
+    x = layer.inputs[0]
+    assert x is not None
+    if x.shape is None:
+        raise GraphError("the head's input has no known rank", code=304, tensor=x.name)
+    if layer.op == "conv":
+        axes = list(range(1, len(x.shape)))
+        axes.remove(layer.attribute("channel_axis") % len(x.shape))
+        return emit("reduce", [x], {"kind": "mean", "axes": axes, "keep_dims": False})[0]
+    if layer.attribute("transpose_a"):
+        raise GraphError("the head's input is transposed", code=302, op=layer.name, tensor=x.name)
+    if len(x.shape) > 2:  # a sequence: its vectors averaged
+        x = emit("reduce", [x], {"kind": "mean", "axes": list(range(1, len(x.shape) - 1)), "keep_dims": False})[0]
+    return x
+
+
+def _keep_needed(function: Function) -> None:
+    """Drops the nodes that only the old outputs needed, and the variables that only these read."""
+    read = {t.variable for t in function.tensors()}
+    needed, kept = set(function.outputs), []
+    for node in reversed(function.nodes):
+        if node.op == "assign" or any(t in needed for t in node.outputs):
+            needed.update(t for t in node.inputs if t is not None)
+            kept.append(node)
+    function.nodes = kept[::-1]
+    still = {t.variable for t in function.tensors()}
+    for variable in read - still:
+        if variable is not None:
+            del function.graph.variables[variable.name]
