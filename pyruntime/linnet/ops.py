@@ -82,6 +82,7 @@ from linnet.elementwise import (
     rint,
     rsqrt,
     scale,
+    selu,
     sigmoid,
     sign,
     silu,
@@ -138,7 +139,7 @@ __all__ = [
     "logsumexp", "map_", "matmul", "matrix_transpose", "max", "maximum", "mean", "min", "minimum", "mish", "mod",
     "multiply", "negative", "nms", "nonzero", "one_hot", "pad", "pool", "pool_gradient", "power", "prod", "quantize", "quantized",
     "random", "range_", "reciprocal", "recurrent", "reduce", "relu", "relu6", "reshape", "resize", "rint",
-    "roi_align", "rsqrt", "scale", "scatter", "shape", "sigmoid", "sign", "silu", "sin", "sinh", "softmax",
+    "roi_align", "rsqrt", "scale", "scatter", "selu", "shape", "sigmoid", "sign", "silu", "sin", "sinh", "softmax",
     "softplus", "softsign", "split", "sqrt", "square", "squeeze", "stack", "subtract", "sum", "tan", "tanh", "tile",
     "top_k", "transpose", "trunc", "where", "while_",
 ]  # fmt: skip
