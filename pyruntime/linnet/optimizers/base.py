@@ -3,7 +3,6 @@ An optimizer emits ordinary nodes; C knows nothing of it."""
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -222,7 +221,7 @@ class Optimizer:
     def _name(self, graph: Graph) -> str:
         """The class in small letters; numbered when the graph has other optimizers of this class."""
         if graph not in self._names:
-            base = candidate = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+            base = candidate = type(self).__name__.lower()
             count = 1
             while f"{candidate}/step" in graph.variables:
                 count += 1
