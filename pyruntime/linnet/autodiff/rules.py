@@ -20,6 +20,7 @@ from linnet.autodiff._tools import (
     through,
     unbroadcast,
 )
+from linnet.autodiff.cells import cells_gradient
 from linnet.autodiff.control import call_gradient, if_gradient
 from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.loops import while_gradient
@@ -304,6 +305,7 @@ RULES: dict[str, Rule] = {
     "cumsum": cumsum_gradient,
     "top_k": top_k_gradient,
     "cast": cast_gradient,
+    "recurrent": cells_gradient,
     "if": if_gradient,
     "while": while_gradient,
     "call": call_gradient,
