@@ -29,8 +29,10 @@ def batch_norm(w: Writer, node: Node) -> str:
 @export("group_norm")
 def group_norm(w: Writer, node: Node) -> str:
     tensor, groups = node.inputs[0], int(node.attribute("groups"))
-    assert tensor is not None and tensor.shape is not None
-    channels = tensor.shape[int(node.attribute("channel_axis"))]
+    assert tensor is not None
+    weights = node.inputs[1] if len(node.inputs) > 1 else None
+    known = weights.shape[0] if weights is not None and weights.shape else None
+    channels = tensor.shape[int(node.attribute("channel_axis"))] if tensor.shape is not None else known
     x, perm = channels_first(w, node, w.operand(node, 0))
     scale, bias = w.operand(node, 1), w.operand(node, 2)
     if not scale or not bias:

@@ -3,7 +3,6 @@ Subgraphs of If and Loop see the names of the graph around them, so captured ope
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -214,7 +213,8 @@ class Writer:
         model = helper.make_model(
             graph, producer_name="linnet", opset_imports=[helper.make_opsetid("", self.opset)], ir_version=_IR[self.opset]
         )
-        helper.set_model_props(model, {k: v if isinstance(v, str) else json.dumps(v) for k, v in self.graph.metadata.items()})
+        helper.set_model_props(model, self.graph.metadata)
+        _complete(model)
         return model
 
 
@@ -222,6 +222,24 @@ def value_info(name: str, tensor: Tensor) -> onnx.ValueInfoProto:
     """Name, element type and what is known of the shape."""
     shape: list[Dim] | None = None if tensor.shape is None else list(tensor.shape)
     return helper.make_tensor_value_info(name, TYPES[tensor.dtype], shape)
+
+
+def _complete(model: onnx.ModelProto) -> None:
+    """Outputs whose rank linnet does not know get that of ONNX's own inference: a model must say it."""
+    if all(o.type.tensor_type.HasField("shape") for o in model.graph.output):
+        return
+    bare = onnx.ModelProto()
+    bare.CopyFrom(model)
+    for tensor in bare.graph.initializer:  # weights say nothing of ranks, but what shapes are made of does
+        if len(tensor.raw_data) > 1024:
+            tensor.ClearField("raw_data")
+    try:
+        found = onnx.shape_inference.infer_shapes(bare).graph.output
+    except Exception:  # it is only a help
+        return
+    for output, better in zip(model.graph.output, found, strict=True):
+        if better.type.tensor_type.HasField("shape"):
+            output.CopyFrom(better)
 
 
 def _needed(function: Function) -> set[Node]:
