@@ -458,7 +458,11 @@ class Graph:
         return freeze(self, values, signature)
 
     def to_onnx(
-        self, path: str | Path, values: Mapping[str, npt.ArrayLike] | None = None, signature: str = "infer", opset: int = 21
+        self,
+        path: str | Path,
+        values: Mapping[str, npt.ArrayLike] | None = None,
+        signature: str = "infer",
+        opset: int = 21,
     ) -> None:
         """Writes one signature as an ONNX model, variables at `values` or their initial ones as its weights: see
         `linnet.converters.onnx.export.to_onnx`."""

@@ -64,5 +64,9 @@ def nms(w: Writer, node: Node) -> str:
     boxes, scores, most, overlap, least = (w.operand(node, i) for i in range(5))
     most = most or w.constant(np.int64(1 << 62), "number")
     return str(
-        w.emit("NonMaxSuppression", [boxes, scores, most, overlap, least], center_point_box=int(node.attribute("center_point_box")))
+        w.emit(
+            "NonMaxSuppression",
+            [boxes, scores, most, overlap, least],
+            center_point_box=int(node.attribute("center_point_box")),
+        )
     )

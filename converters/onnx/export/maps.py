@@ -194,9 +194,13 @@ class _Program:
             return Value(w.emit("Expand", [value.name, w.integers(tensor.static_shape)]), value.kind)
         missing = [t for i, t in enumerate(self.node.inputs) if t is not None and i in self.program.loads - used]
         kept = [t for i, t in enumerate(self.node.inputs) if t is not None and i in used]
-        if not missing or (tensor.static_shape is not None and any(t.static_shape == tensor.static_shape for t in kept)):
+        if not missing or (
+            tensor.static_shape is not None and any(t.static_shape == tensor.static_shape for t in kept)
+        ):
             return value
-        if all(t.static_shape is not None and math.prod(t.static_shape) == 1 and len(t.static_shape) == 0 for t in missing):
+        if all(
+            t.static_shape is not None and math.prod(t.static_shape) == 1 and len(t.static_shape) == 0 for t in missing
+        ):
             return value
         other = self.broadcast(missing)
         shape = w.emit("Shape", [other])
@@ -226,7 +230,10 @@ def _mod(p: _Program, i: Instruction, a: str, b: str) -> str:
     w = p.writer
     if i.kind not in FLOATS:
         return str(w.emit("Mod", [a, b]))
-    return str(w.emit("Sub", [a, w.emit("Mul", [w.emit("Floor", [w.emit("Div", [a, b])]), b])]))
+    rest, zero = w.emit("Mod", [a, b], fmod=1), p.number(0, i.kind)
+    apart = w.emit("Xor", [w.emit("Less", [rest, zero]), w.emit("Less", [b, zero])])
+    some = w.emit("Not", [w.emit("Equal", [rest, zero])])
+    return str(w.emit("Where", [w.emit("And", [apart, some]), w.emit("Add", [rest, b]), rest]))
 
 
 def _atan2(p: _Program, i: Instruction, y: str, x: str) -> str:
@@ -271,24 +278,20 @@ def _trunc(p: _Program, i: Instruction, x: str) -> str:
 
 
 def _shift(p: _Program, i: Instruction, a: str, b: str) -> str:
-    """By a constant: ONNX shifts unsigned integers only."""
-    count = p.program.code[i.args[1]]
-    if count.opcode != "const":
-        raise Unsupported("a shift by a computed number of bits", "ONNX shifts unsigned integers only")
-    w, factor = p.writer, 1 << int(count.number)
-    if i.opcode == "shift_left":
-        wide = w.emit("Mul", [w.emit("Cast", [a], to=TYPES["i64"]), p.number(factor, "i64")])
-        return str(w.emit("Cast", [wide], to=TYPES[i.kind]))
+    """By products and quotients of powers of two: ONNX shifts unsigned integers only."""
+    w = p.writer
     if i.opcode == "shift_right_logical":
         unsigned = {"i32": "u32", "i64": "u64"}[i.kind]
-        moved = w.emit(
-            "BitShift", [w.emit("Cast", [a], to=TYPES[unsigned]),
-                         w.constant(np.asarray(int(count.number), numpy_dtype(unsigned)), "bits")],
-            direction="RIGHT",
-        )  # fmt: skip
-        return str(w.emit("Cast", [moved], to=TYPES[i.kind]))
-    whole = w.emit("BitwiseAnd", [a, p.number(-factor, i.kind)])
-    return str(w.emit("Div", [whole, p.number(factor, i.kind)]))
+        operands = [w.emit("Cast", [name], to=TYPES[unsigned]) for name in (a, b)]
+        return str(w.emit("Cast", [w.emit("BitShift", operands, direction="RIGHT")], to=TYPES[i.kind]))
+    bits = w.emit("Min", [w.emit("Cast", [b], to=TYPES["f64"]), p.number(62, "f64")])
+    factor = w.emit("Cast", [w.emit("Pow", [p.number(2, "f64"), bits])], to=TYPES["i64"])
+    wide = w.emit("Cast", [a], to=TYPES["i64"])
+    if i.opcode == "shift_left":
+        made = w.emit("Mul", [wide, factor])
+    else:  # towards minus infinity; Mod has the sign of the divisor
+        made = w.emit("Div", [w.emit("Sub", [wide, w.emit("Mod", [wide, factor])]), factor])
+    return str(w.emit("Cast", [made], to=TYPES[i.kind]))
 
 
 _MADE: dict[str, Callable[..., str]] = {
@@ -340,7 +343,12 @@ def quantize(w: Writer, node: Node) -> str:
     if block and w.opset < 21:
         raise Unsupported("quantization in blocks", "export with opset=21")
     return str(
-        w.emit("QuantizeLinear", [w.operand(node, 0), w.of(scale), zero], axis=int(node.attribute("axis")), block_size=block)
+        w.emit(
+            "QuantizeLinear",
+            [w.operand(node, 0), w.of(scale), zero],
+            axis=int(node.attribute("axis")),
+            block_size=block,
+        )
     )
 
 

@@ -32,7 +32,9 @@ def _pad(w: Writer, node: Node, x: str) -> str:
     assert tensor is not None
     value = w.operand(node, 2)
     if not value and mode == "constant":
-        number = np.asarray(node.attribute("value"), np.float32 if tensor.dtype == "bf16" else numpy_dtype(tensor.dtype))
+        number = np.asarray(
+            node.attribute("value"), np.float32 if tensor.dtype == "bf16" else numpy_dtype(tensor.dtype)
+        )
         if tensor.dtype == "bf16":
             number = np.asarray(number.view(np.uint32) >> 16, np.uint16)
         value = w.constant(number, "value", tensor.dtype)
@@ -144,7 +146,9 @@ def reduce(w: Writer, node: Node) -> str:
             w.emit(op, [name], axis=axes[0], keepdims=keep, select_last_index=int(node.attribute("select_last_index")))
         )
     noop = int(node.attribute("noop_with_empty_axes"))
-    return str(w.emit(_REDUCTIONS[kind], [name, _numbers(w, node, 1, "axes")], keepdims=keep, noop_with_empty_axes=noop))
+    return str(
+        w.emit(_REDUCTIONS[kind], [name, _numbers(w, node, 1, "axes")], keepdims=keep, noop_with_empty_axes=noop)
+    )
 
 
 @export("resize")
@@ -175,7 +179,7 @@ def resize(w: Writer, node: Node) -> str:
 
 @export("top_k")
 def top_k(w: Writer, node: Node) -> list[str]:
-    settings = {n: int(node.attribute(n)) for n in ("axis", "largest", "sorted")}
+    settings: dict[str, Any] = {n: int(node.attribute(n)) for n in ("axis", "largest", "sorted")}
     return list(w.emit("TopK", [w.operand(node, 0), w.operand(node, 1)], 2, **settings))
 
 
@@ -199,5 +203,5 @@ def nonzero(w: Writer, node: Node) -> str:
 def cumsum(w: Writer, node: Node) -> str:
     if node.attribute("product"):
         raise Unsupported("a running product", "ONNX has CumProd from opset 26 on, which few runtimes know")
-    settings = {n: int(node.attribute(n)) for n in ("exclusive", "reverse")}
+    settings: dict[str, Any] = {n: int(node.attribute(n)) for n in ("exclusive", "reverse")}
     return str(w.emit("CumSum", [w.operand(node, 0), w.operand(node, 1)], **settings))

@@ -77,7 +77,11 @@ def result(w: Writer, node: Node, name: str) -> str:
 
 
 def _raw_integers(node: Node) -> bool:
-    return node.outputs[0].dtype in ("i32", "i64") and node.inputs[0] is not None and node.inputs[0].dtype not in ("i32", "i64")
+    return (
+        node.outputs[0].dtype in ("i32", "i64")
+        and node.inputs[0] is not None
+        and node.inputs[0].dtype not in ("i32", "i64")
+    )
 
 
 def _integer_product(w: Writer, node: Node, op: str, names: Sequence[str], **attributes: Any) -> str:
@@ -90,9 +94,8 @@ def _integer_product(w: Writer, node: Node, op: str, names: Sequence[str], **att
         if tensor.dtype not in ("i8", "u8"):
             raise Unsupported(f"a raw product of {tensor.dtype}", "ONNX multiplies integers of 8 bits")
         q = tensor.quantization
-        zero = 0 if q is None else q.zero.reshape(-1)
-        if q is not None and np.all(zero == zero[0]):
-            zero = zero[0]
+        zero = np.zeros(1, np.int32) if q is None else q.zero.reshape(-1)
+        zero = zero[0] if np.all(zero == zero[0]) else zero
         zeros.append(w.constant(np.asarray(zero, numpy_dtype(tensor.dtype)), "zero"))
     return str(w.emit(op, [*names, *zeros], **attributes))
 
@@ -227,7 +230,14 @@ def _projection(w: Writer, p: Tensor, directions: int, width: int) -> tuple[str,
         return "", "", None
     x, weights = maker.inputs[0], maker.inputs[1]
     bias = maker.inputs[2] if len(maker.inputs) > 2 else None
-    if x is None or weights is None or weights.data is None or weights.data.ndim != 2 or x.rank != 3 or x.dtype != p.dtype:
+    if (
+        x is None
+        or weights is None
+        or weights.data is None
+        or weights.data.ndim != 2
+        or x.rank != 3
+        or x.dtype != p.dtype
+    ):
         return "", "", None
     if weights.dtype != p.dtype or (bias is not None and bias.data is None):
         return "", "", None

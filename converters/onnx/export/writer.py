@@ -211,7 +211,10 @@ class Writer:
             [t for t in self.initializers if t.name in read],
         )  # fmt: skip
         model = helper.make_model(
-            graph, producer_name="linnet", opset_imports=[helper.make_opsetid("", self.opset)], ir_version=_IR[self.opset]
+            graph,
+            producer_name="linnet",
+            opset_imports=[helper.make_opsetid("", self.opset)],
+            ir_version=_IR[self.opset],
         )
         helper.set_model_props(model, self.graph.metadata)
         _complete(model)
