@@ -20,6 +20,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 SCHEMA = ROOT / "schema"
+# Booleans of an op in C. can_fail: a run may refuse the values of its operands (indices, lengths, an axis).
+FLAGS = ("in_place", "epilogue", "data_dependent", "can_fail")
 ATTRIBUTE_TYPES = {
     # toml type: (flatbuffer type, C type, C descriptor, Python annotation)
     "int": ("long", "int64_t", "LN_ATTRIBUTE_INT", "int"),
@@ -49,6 +51,7 @@ class Op:
     in_place: bool
     epilogue: bool
     data_dependent: bool
+    can_fail: bool
     attributes: list[dict[str, Any]]
 
     @property
@@ -79,6 +82,7 @@ def load_ops() -> list[Op]:
             in_place=row["in_place"],
             epilogue=row.get("epilogue", False),
             data_dependent=row.get("data_dependent", False),
+            can_fail=row.get("can_fail", False),
             attributes=sorted(row.get("attributes", []), key=lambda a: a["id"]),
         )
         if path.stem != op.name:
@@ -231,7 +235,7 @@ def c_table(ops: list[Op], opcodes: dict[str, dict[str, Any]]) -> str:
     for op in ops:
         i0, i1 = op.arity(op.inputs)
         o0, o1 = op.arity(op.outputs)
-        flags = [f"LN_OP_{flag.upper()}" for flag in ("in_place", "epilogue", "data_dependent") if getattr(op, flag)]
+        flags = [f"LN_OP_{flag.upper()}" for flag in FLAGS if getattr(op, flag)]
         mask = sum(1 << dtype_names.index(d) for d in op.dtypes)
         attributes = (
             f"{len(op.attributes)}, {first[op.name]}, sizeof(ln_{op.name}_attributes)" if op.attributes else "0, 0, 0"

@@ -11,6 +11,7 @@ typedef struct alias {
     int32_t *last; /* per value: position of the last node that reads it, -1 none, NEVER when it leaves the program */
     int32_t *next; /* per value: next value in the same buffer, -1 */
     int32_t *head; /* per buffer: first value; grows with the buffers (at most one per value) */
+    int32_t *variables; /* per variable: its buffer, -1 none */
 } alias;
 
 static uint64_t bytes_of(const ln_tensor *t) {
@@ -98,23 +99,32 @@ static bool view_of(const ln_work *w, const ln_work_node *node, int o, ln_tensor
     }
 }
 
+bool ln_is_view(const ln_work *w, const ln_work_node *node) {
+    if (node->op == NULL || node->op->id != LN_OP_COPY || node->n_outputs == 0 || node->inputs[0] < 0) return false;
+    if (ln_value_at(w, node->inputs[0])->host != NULL) return false;
+    for (int o = 0; o < node->n_outputs; ++o) {
+        ln_tensor view;
+        int64_t offset;
+        if (node->outputs[o] < 0) continue;
+        const ln_tensor *y = &ln_value_at(w, node->outputs[o])->tensor;
+        if (!view_of(w, node, o, &view, &offset) || !same_strides(&view, y)) return false;
+        /* Kernels may count on aligned buffers, so a view begins on a boundary too. */
+        if (offset * (int64_t)ln_dtype_size(y->dtype) % LN_ALIGNMENT != 0) return false;
+    }
+    return true;
+}
+
 static bool try_view(alias *a, ln_work_node *node) {
     ln_work *w = a->w;
-    if (node->op == NULL || node->op->id != LN_OP_COPY || node->n_outputs == 0 || node->inputs[0] < 0) return false;
+    if (!ln_is_view(w, node) || ln_value_at(w, node->inputs[0])->buffer < 0) return false;
     const ln_work_value *x = ln_value_at(w, node->inputs[0]);
-    if (x->host != NULL || x->buffer < 0) return false;
     const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
         const ln_work_value *y = ln_value_at(w, node->outputs[o]);
-        ln_tensor view;
-        int64_t offset;
         if (y->device != x->device || b->device != y->device) return false;
         if (leaves(y) && !owned(b)) return false; /* inputs and variables are handed out as copies */
-        if (y->fetched && ln_value_at(w, node->inputs[0])->input >= 0) return false;
-        if (!view_of(w, node, o, &view, &offset) || !same_strides(&view, &y->tensor)) return false;
-        /* Kernels may count on aligned buffers, so a view begins on a boundary too. */
-        if ((x->offset + offset * (int64_t)ln_dtype_size(y->tensor.dtype)) % LN_ALIGNMENT != 0) return false;
+        if (y->fetched && x->input >= 0) return false;
     }
     for (int o = 0; o < node->n_outputs; ++o) {
         if (node->outputs[o] < 0) continue;
@@ -205,7 +215,8 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     const ln_work_value *x = ln_value_at(w, node->inputs[k]), *y = ln_value_at(w, node->outputs[o]);
     if (x->host != NULL || x->buffer < 0 || x->device != y->device) return false;
     const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
-    if (b->kind != LN_REGION_ARENA || b->last != position || b->device != y->device) return false;
+    const bool update = b->kind == LN_REGION_VARIABLE && y->updates == (int32_t)b->offset && x->offset == 0;
+    if ((b->kind != LN_REGION_ARENA && !update) || b->last != position || b->device != y->device) return false;
     if (!same_strides(&x->tensor, &y->tensor)) return false;
     if (ln_dtype_size(x->tensor.dtype) != ln_dtype_size(y->tensor.dtype)) return false;
     if ((y->fetched || y->exported) && (x->offset != 0 || b->size != bytes_of(&y->tensor))) return false;
@@ -225,7 +236,8 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     return true;
 }
 
-static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t position) {
+/* Over an operand that dies here, in that buffer or (-1) in any. */
+static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t position, int32_t buffer) {
     ln_work *w = a->w;
     if (node->op == NULL || node->device != 0) return false;
     int first = 0, end = 0;
@@ -239,12 +251,38 @@ static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t posi
         if (node->op->id != LN_OP_MAP && o > 0) return false;
     }
     for (int k = first; k < end; ++k) {
+        if (buffer >= 0 && (node->inputs[k] < 0 || ln_value_at(w, node->inputs[k])->buffer != buffer)) continue;
         if (!may_overwrite(a, node, o, k, position)) continue;
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
         attach(a, node->outputs[o], x->buffer, x->offset);
         return true;
     }
     return false;
+}
+
+/* One for all values that are bound to the variable. It dies with the old value's last reader. */
+static linnet_status variable_buffer(alias *a, int32_t variable, uint64_t bytes, int32_t *buffer) {
+    if ((*buffer = a->variables[variable]) >= 0) return LINNET_OK;
+    const linnet_status status = new_buffer(a, LN_REGION_VARIABLE, 0, bytes, -1, buffer);
+    if (status != LINNET_OK) return status;
+    ln_buffer_at(a->w, *buffer)->offset = (uint64_t)variable;
+    a->variables[variable] = *buffer;
+    return LINNET_OK;
+}
+
+/* A new value straight into its variable, when all readers of the old one and all that can fail have run. */
+static linnet_status try_update(alias *a, const ln_work_node *node, int o, int32_t position, bool *done) {
+    const int32_t variable = ln_value_at(a->w, node->outputs[o])->updates;
+    *done = false;
+    if (variable < 0 || position <= a->w->last_failure) return LINNET_OK;
+    int32_t buffer;
+    const linnet_status status =
+        variable_buffer(a, variable, bytes_of(&ln_value_at(a->w, node->outputs[o])->tensor), &buffer);
+    if (status != LINNET_OK) return status;
+    const int32_t last = ln_buffer_at(a->w, buffer)->last;
+    if (last < position) attach(a, node->outputs[o], buffer, 0);
+    *done = last < position || (last == position && try_in_place(a, node, o, position, buffer));
+    return LINNET_OK;
 }
 
 static linnet_status place_inputs(alias *a) {
@@ -263,12 +301,11 @@ static linnet_status place_inputs(alias *a) {
             kind = LN_REGION_IO;
         if (kind == LN_REGION_NONE || (a->last[i] < 0 && !v->exported && !v->committed)) continue;
         int32_t buffer;
-        const linnet_status status = new_buffer(a, kind, v->device, bytes_of(&v->tensor), 0, &buffer);
+        const linnet_status status = kind == LN_REGION_VARIABLE
+                                         ? variable_buffer(a, v->variable, bytes_of(&v->tensor), &buffer)
+                                         : new_buffer(a, kind, v->device, bytes_of(&v->tensor), NEVER, &buffer);
         if (status != LINNET_OK) return status;
-        ln_work_buffer *b = ln_buffer_at(w, buffer);
-        b->last = NEVER;
-        if (kind == LN_REGION_VARIABLE) b->offset = (uint64_t)v->variable;
-        if (kind == LN_REGION_IMPORT) b->offset = (uint64_t)(w->nested ? v->input : i);
+        if (kind == LN_REGION_IMPORT) ln_buffer_at(w, buffer)->offset = (uint64_t)(w->nested ? v->input : i);
         attach(a, i, buffer, 0);
     }
     return LINNET_OK;
@@ -280,7 +317,9 @@ linnet_status ln_pass_alias(ln_work *w) {
     a.last = ln_pool_array(&w->pool, n, sizeof *a.last);
     a.next = ln_pool_array(&w->pool, n, sizeof *a.next);
     a.head = ln_pool_array(&w->pool, (int64_t)2 * n + 1, sizeof *a.head); /* concats add buffers of their own */
-    if (a.last == NULL || a.next == NULL || a.head == NULL) return ln_work_no_memory(w);
+    a.variables = ln_pool_array(&w->pool, w->model->n_variables, sizeof *a.variables);
+    if (a.last == NULL || a.next == NULL || a.head == NULL || a.variables == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->model->n_variables; ++i) a.variables[i] = -1;
     for (int32_t i = 0; i < n; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
         a.last[i] = leaves(v) ? NEVER : -1;
@@ -289,7 +328,7 @@ linnet_status ln_pass_alias(ln_work *w) {
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
-        for (int k = 0; k < node->n_inputs + node->n_extra; ++k)
+        for (int k = ln_is_assign(node); k < node->n_inputs + node->n_extra; ++k)
             if (node->inputs[k] >= 0 && a.last[node->inputs[k]] != NEVER) a.last[node->inputs[k]] = i;
     }
     linnet_status status = place_inputs(&a);
@@ -297,16 +336,20 @@ linnet_status ln_pass_alias(ln_work *w) {
         ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
         bool done = false;
-        if (ln_is_assign(node)) { /* its output is the value; the variable changes at the end of the run */
+        if (ln_is_assign(node)) { /* its output is the value */
             const ln_work_value *x = ln_value_at(w, node->inputs[1]);
             if (node->outputs[0] >= 0 && x->host == NULL) attach(&a, node->outputs[0], x->buffer, x->offset);
             if (node->outputs[0] >= 0 && x->host != NULL) ln_value_at(w, node->outputs[0])->host = x->host;
             continue;
         }
+        const bool copy = node->op != NULL && node->op->id == LN_OP_COPY && node->outputs[0] >= 0;
+        if (copy && ((status = try_update(&a, node, 0, i, &done)) != LINNET_OK || done)) continue;
         if (try_view(&a, node)) continue;
         if (!w->reference && ((status = try_concat(&a, node, i, &done)) != LINNET_OK || done)) continue;
         for (int o = 0; o < node->n_outputs && status == LINNET_OK; ++o) {
-            if (node->outputs[o] < 0 || (!w->reference && try_in_place(&a, node, o, i))) continue;
+            if (node->outputs[o] < 0) continue;
+            if ((status = try_update(&a, node, o, i, &done)) != LINNET_OK || done) continue;
+            if (!w->reference && try_in_place(&a, node, o, i, -1)) continue;
             const ln_work_value *y = ln_value_at(w, node->outputs[o]);
             int32_t buffer;
             const int kind = ln_count(&y->tensor) < 0 ? LN_REGION_GROWN : LN_REGION_ARENA;

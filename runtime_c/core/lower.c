@@ -193,7 +193,7 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;
         if (ln_is_assign(node)) {
-            /* The new value was computed into memory of its own; it is copied over when nothing can fail any more. */
+            /* Written over the variable by its step, or copied there when nothing can fail any more. */
             const ln_work_value *variable = ln_value_at(w, node->inputs[0]), *value = ln_value_at(w, node->inputs[1]);
             ln_port *commit = &program->commits[program->n_commits++];
             commit->value = node->inputs[1];
@@ -201,7 +201,9 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
             commit->name = variable->name;
             commit->operand = ln_lower_operand(w, node->inputs[1]);
             commit->tensor = value->tensor;
-            commit->bytes = bytes_of(&value->tensor);
+            commit->bytes = commit->operand.region == LN_REGION_VARIABLE && commit->operand.index == commit->index
+                                ? 0
+                                : bytes_of(&value->tensor);
             commit->dims_slot = -1;
             program->writes_variables = true;
             continue;

@@ -31,7 +31,7 @@ typedef struct ln_attribute {
     } fallback;      /* the default */
 } ln_attribute;
 
-enum ln_op_flag { LN_OP_IN_PLACE = 1, LN_OP_EPILOGUE = 2, LN_OP_DATA_DEPENDENT = 4 };
+enum ln_op_flag { LN_OP_IN_PLACE = 1, LN_OP_EPILOGUE = 2, LN_OP_DATA_DEPENDENT = 4, LN_OP_CAN_FAIL = 8 };
 enum ln_op_layout { LN_PREFER_ANY, LN_PREFER_DENSE, LN_PREFER_CHANNELS_LAST };
 
 struct ln_op;

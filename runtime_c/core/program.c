@@ -224,6 +224,7 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     if (status == LINNET_OK) status = ln_pass_layout(w);
     if (status == LINNET_OK && !w->reference) status = ln_pass_storage(w);
     if (status == LINNET_OK && !w->reference) status = ln_pass_fuse(w);
+    if (status == LINNET_OK && !w->reference) status = ln_pass_order(w);
     if (status == LINNET_OK) status = ln_pass_alias(w);
     if (status == LINNET_OK) status = place_memory(w, program);
     /* The whole is checked when it is known; this much now, before kernels prepare tables as long as the tensors. */

@@ -166,7 +166,8 @@ static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_e
     return status;
 }
 
-/* New values of variables, from every segment of the chain, oldest first. Nothing here can fail. */
+/* New values of variables that steps have not written in place, from every segment of the chain, oldest first. Nothing
+ * here can fail. */
 static void commit(linnet_session *s, const ln_instance *instance) {
     if (instance->parent != NULL) commit(s, instance->parent);
     for (int32_t i = 0; i < instance->program->n_commits; ++i) {

@@ -84,6 +84,7 @@ int32_t ln_work_add_values(ln_work *w, int32_t n, int slot) {
         if (i == w->values.count && ln_list_add(w, &w->values, sizeof(ln_work_value)) == NULL) return -1;
         ln_work_value *v = ln_value_at(w, i);
         *v = (ln_work_value){.slot = (uint8_t)slot, .producer = -1, .variable = -1, .input = -1, .buffer = -1};
+        v->updates = -1;
         if (i < w->n_spare) w->spare[i] = false;
     }
     return first;

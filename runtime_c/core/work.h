@@ -28,6 +28,7 @@ typedef struct ln_work_value {
     int32_t variable; /* index into the model's variables, or -1 */
     int32_t input;    /* index into the function's inputs, or -1 */
     int32_t uses;     /* operand slots of ready nodes that read it */
+    int32_t updates;  /* the variable over which it may be written, set by ln_pass_order; -1 none */
     bool known;       /* its shape is known: it is made in this segment or was made before */
     bool imported;    /* made by an earlier segment */
     bool exported;    /* a later segment reads it */
@@ -98,6 +99,7 @@ typedef struct ln_work {
     uint64_t max_bytes;       /* 0: no bound */
     int32_t waiting;          /* nodes left for later segments */
     int32_t depth;            /* of inlined calls */
+    int32_t last_failure;     /* position of the last node that can fail, set by ln_pass_order */
     bool nested;              /* a body: run by a step of `outer` */
     struct ln_program *outer; /* set when it is lowered */
     ln_list bodies;           /* ln_work *, of the nodes */
@@ -141,6 +143,8 @@ linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error
  * planned `from` may be gone. */
 linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memory, linnet_error *error);
 bool ln_is_assign(const ln_work_node *node);
+/* alias.c: whether every output of the node can be a part of its first operand's memory. */
+bool ln_is_view(const ln_work *w, const ln_work_node *node);
 
 /* The passes, in the order in which plan.c calls them. */
 /* expand.c: the signature's function, its shapes bound, as values and nodes; then inference, folding and inlining. */
@@ -155,6 +159,9 @@ linnet_status ln_pass_layout(ln_work *w);
 linnet_status ln_pass_storage(ln_work *w);
 /* fuse.c: maps become epilogues. */
 linnet_status ln_pass_fuse(ln_work *w);
+/* order.c: where variables are updated, what frees memory comes first, and an update behind all that reads the old
+ * value or can fail. */
+linnet_status ln_pass_order(ln_work *w);
 /* alias.c: views, concat without copy, in place; then buffers with lifetimes. */
 linnet_status ln_pass_alias(ln_work *w);
 

@@ -1,0 +1,166 @@
+"""Attention, the encoder layer of a transformer, and encodings of positions."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from linnet import init, ops
+from linnet.errors import UsageError
+from linnet.graph import Tensor, numpy_dtype
+from linnet.mapping import Expr, pointwise
+from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
+from linnet.nn.activations import Activation
+from linnet.nn.linear import dense
+from linnet.nn.normalisation import layer_norm
+from linnet.nn.randomness import dropout as _dropout
+
+_LOWEST = {"f64": -1e300, "f32": -3e38, "f16": -6e4}  # finite: a row of which nothing is left stays free of NaN
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    training: bool = False,
+) -> Tensor:
+    """softmax(query @ key^T * scale + mask) @ value (Vaswani et al. 2017).
+
+    query [..., times, size], key [..., times', size], value [..., times', size'] -> [..., times, size']. mask: bool, True
+    where a query may look, or floats to add; broadcast to [..., times, times']. causal: no query looks at later keys.
+    scale: by default 1 / sqrt(size). dropout: of the weights, while training.
+    """
+    rank, size = rank_of(query, "attention", 2), size_of(query, -1, "attention")
+    factor = 1.0 / math.sqrt(size) if scale is None else scale
+    lowest = _LOWEST.get(query.dtype, -3e38)
+    scores = ops.matmul(query, key, transpose_b=True)
+
+    def body(s: Expr, *masks: Expr) -> Expr:
+        s = s * factor
+        if mask is not None:
+            s = masks[0].select(s, lowest) if mask.dtype == "bool" else s + masks[0]
+        return (s.iota(rank - 1) <= s.iota(rank - 2)).select(s, lowest) if causal else s
+
+    scores = pointwise([scores] if mask is None else [scores, mask], body, query.dtype)
+    return ops.matmul(_dropout(ops.softmax(scores), dropout, training), value)
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor | None = None,
+    value: Tensor | None = None,
+    *,
+    heads: int,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    training: bool = False,
+    bias: bool = True,
+    weight_start: Start = init.glorot,
+    name: str = "",
+) -> Tensor:
+    """Attention of several heads side by side: query [batch, times, size], key and value [batch, times', ...] -> as query.
+
+    key: by default the query (self-attention); value: by default the key. mask: broadcast to [batch, heads, times, times'].
+    Layers `query`, `key`, `value` and `output`, each dense to `size`.
+    """
+    with layer(query, "attention", name):
+        rank_of(query, "multi_head_attention", 3, 3)
+        size = size_of(query, -1, "multi_head_attention")
+        if size % positive(heads, "heads", "multi_head_attention"):
+            raise UsageError(
+                "the size cannot be split into these heads", code=104, tensor=query.name,
+                expected=f"a divisor of {size}", got=f"{heads} heads",
+            )  # fmt: skip
+        key = query if key is None else key
+        value = key if value is None else value
+        split = []
+        for part, tensor in (("query", query), ("key", key), ("value", value)):
+            made = dense(tensor, size, bias=bias, weight_start=weight_start, name=part)
+            split.append(ops.transpose(ops.reshape(made, [0, 0, heads, size // heads]), [0, 2, 1, 3]))
+        y = scaled_dot_product_attention(*split, mask=mask, causal=causal, dropout=dropout, training=training)
+        y = ops.reshape(ops.transpose(y, [0, 2, 1, 3]), [0, 0, size])
+        return dense(y, size, bias=bias, weight_start=weight_start, name="output")
+
+
+def transformer_encoder_layer(
+    x: Tensor,
+    heads: int,
+    hidden: int,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    dropout: float = 0.0,
+    training: bool = False,
+    activation: Activation = "relu",
+    norm_first: bool = False,
+    epsilon: float = 1e-5,
+    name: str = "",
+) -> Tensor:
+    """Self-attention and a network of two dense layers, each with a residual and a layer norm (Vaswani et al. 2017):
+    x [batch, times, size] -> the same.
+
+    hidden: units between the dense layers. norm_first: normalise before each part, not after it (Xiong et al. 2020). The
+    other arguments are those of multi_head_attention. With causal=True it is a layer of a language model.
+    """
+    with layer(x, "encoder", name):
+        size = size_of(x, -1, "transformer_encoder_layer")
+
+        def attend(t: Tensor) -> Tensor:
+            y = multi_head_attention(
+                t, heads=heads, mask=mask, causal=causal, dropout=dropout, training=training, name="attention"
+            )
+            return _dropout(y, dropout, training)
+
+        def feed(t: Tensor) -> Tensor:
+            y = _dropout(dense(t, hidden, activation=activation, name="dense_in"), dropout, training)
+            return _dropout(dense(y, size, name="dense_out"), dropout, training)
+
+        for i, part in enumerate((attend, feed)):
+            norm = f"norm_{i}"
+            if norm_first:
+                x = ops.add(x, part(layer_norm(x, epsilon=epsilon, name=norm)))
+            else:
+                x = layer_norm(ops.add(x, part(x)), epsilon=epsilon, name=norm)
+        return x
+
+
+def sinusoidal_positions(x: Tensor, longest: int, base: float = 10000.0) -> Tensor:
+    """x [batch, times, size] plus fixed encodings of its positions: sin(t / base^(2i / size)) at 2i, cos at 2i + 1
+    (Vaswani et al. 2017). longest: the most times there can be."""
+    size = size_of(x, -1, "sinusoidal_positions")
+    angle = np.arange(longest)[:, None] / base ** (np.arange(0, size, 2) / size)
+    table = np.empty((longest, size))
+    table[:, 0::2], table[:, 1::2] = np.sin(angle), np.cos(angle)[:, : size // 2]
+    return ops.add(x, _first_rows(x.function.constant(table.astype(numpy_dtype(x.dtype)), "positions"), x, longest))
+
+
+def learned_positions(x: Tensor, longest: int, *, start: Start = init.normal, name: str = "") -> Tensor:
+    """x [batch, times, size] plus a learnt vector for each position. Variable `weight` [longest, size]."""
+    with layer(x, "positions", name) as graph:
+        shape = [positive(longest, "longest", "learned_positions"), size_of(x, -1, "learned_positions")]
+        return ops.add(x, _first_rows(variable(graph, "weight", shape, start, x.dtype).tensor(x), x, longest))
+
+
+def _first_rows(table: Tensor, x: Tensor, longest: int) -> Tensor:
+    """As many rows of the table as x has times."""
+    rank_of(x, "positions", 3, 3)
+    times = (x.shape or ())[1]
+    if isinstance(times, int):
+        if times > longest:
+            raise UsageError(
+                "x has more times than positions",
+                code=104,
+                tensor=x.name,
+                expected=f"at most {longest}",
+                got=str(times),
+            )
+        return table[:times]
+    zero, axis = (x.function.constant(np.array([n], np.int64)) for n in (0, 0))
+    return ops.copy([table, zero, ops.shape(x, start=1, end=2), axis], kind="slice")[0]

@@ -1,0 +1,50 @@
+"""Fully connected layers and embeddings."""
+
+from __future__ import annotations
+
+from linnet import init, ops
+from linnet.errors import UsageError
+from linnet.graph import Tensor
+from linnet.nn._layer import Start, layer, positive, size_of, variable
+from linnet.nn.activations import Activation, activate
+
+
+def dense(
+    x: Tensor,
+    units: int,
+    *,
+    bias: bool = True,
+    activation: Activation = None,
+    weight_start: Start = init.glorot,
+    bias_start: Start = init.zeros,
+    name: str = "",
+) -> Tensor:
+    """activation(x @ weight + bias) over the last axis: x [..., inputs] -> [..., units].
+
+    Variables `weight` [inputs, units] and `bias` [units], of x's dtype.
+    """
+    with layer(x, "dense", name) as graph:
+        inputs, units = size_of(x, -1, "dense"), positive(units, "units", "dense")
+        weight = variable(graph, "weight", [inputs, units], weight_start, x.dtype)
+        offset = variable(graph, "bias", [units], bias_start, x.dtype).tensor(x) if bias else None
+        return activate(ops.matmul(x, weight.tensor(x), offset), activation)
+
+
+def embedding(
+    ids: Tensor, count: int, size: int, *, start: Start = init.normal, dtype: str = "f32", name: str = ""
+) -> Tensor:
+    """The rows of a table that the ids name: ids i32 or i64 [...] -> [..., size]. Variable `weight` [count, size].
+
+    Ids outside [0, count) are an error while running. The gradient is sparse: only the rows in use are touched.
+    """
+    if ids.dtype not in ("i32", "i64"):
+        raise UsageError("embedding needs integers", code=103, tensor=ids.name, expected="i32 or i64", got=ids.dtype)
+    graph = ids.function.graph
+    with graph.scope(name or graph.unique_scope("embedding")):
+        count, size = positive(count, "count", "embedding"), positive(size, "size", "embedding")
+        return ops.gather(variable(graph, "weight", [count, size], start, dtype).tensor(ids), ids)
+
+
+def flatten(x: Tensor, axis: int = 1) -> Tensor:
+    """The axes from `axis` on as one: [batch, ...] -> [batch, all the rest]."""
+    return ops.reshape(x, [*[0] * axis, -1])

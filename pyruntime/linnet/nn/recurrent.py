@@ -1,0 +1,184 @@
+"""RNN, GRU and LSTM layers over whole sequences, stacked and in both directions. One op runs all steps of a layer; the
+products with its inputs are one matmul before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from linnet import init, ops
+from linnet.errors import UsageError
+from linnet.graph import Graph, Tensor
+from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
+from linnet.nn.randomness import dropout as _dropout
+
+_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+_ACTIVATIONS = {"tanh": 1, "relu": 2, "sigmoid": 0}  # numbers of the op's attribute `activations`
+
+
+def lstm(
+    x: Tensor,
+    units: int,
+    *,
+    layers: int = 1,
+    bidirectional: bool = False,
+    initial: tuple[Tensor, Tensor] | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    training: bool = False,
+    time_major: bool = False,
+    start: Start | None = None,
+    name: str = "",
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Long short-term memory (Hochreiter and Schmidhuber 1997): x [batch, time, inputs] -> y [batch, time, directions * units],
+    and the states after the last step, h and c [layers * directions, batch, units].
+
+    initial: h and c to begin with (absent: zeros). lengths: i32 [batch], the steps that count of each row; y is 0 behind
+    them. dropout: between layers, while training. time_major: x and y are [time, batch, ...]. start: of the weights, by
+    default uniform in +-1 / sqrt(units) as in PyTorch. Variables of layer i: `layer_i/input_weight`
+    [inputs, directions * gates * units], `layer_i/weight` [directions, gates * units, units] and `layer_i/bias`
+    [directions * gates * units]; gates in the order input, output, forget, cell.
+    """
+    y, states = _stack(
+        "lstm",
+        x,
+        units,
+        layers,
+        bidirectional,
+        list(initial or []),
+        lengths,
+        dropout,
+        training,
+        time_major,
+        start,
+        name,
+    )
+    return y, states[0], states[1]
+
+
+def gru(
+    x: Tensor,
+    units: int,
+    *,
+    layers: int = 1,
+    bidirectional: bool = False,
+    initial: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    training: bool = False,
+    time_major: bool = False,
+    start: Start | None = None,
+    name: str = "",
+) -> tuple[Tensor, Tensor]:
+    """Gated recurrent unit (Cho et al. 2014; the reset gate after the product, as PyTorch and cuDNN): y and h as lstm.
+
+    Variables as lstm's, gates in the order update, reset, hidden, and `layer_i/hidden_bias` [directions, units].
+    """
+    given = [] if initial is None else [initial]
+    y, states = _stack(
+        "gru", x, units, layers, bidirectional, given, lengths, dropout, training, time_major, start, name
+    )
+    return y, states[0]
+
+
+def rnn(
+    x: Tensor,
+    units: int,
+    *,
+    activation: str = "tanh",
+    layers: int = 1,
+    bidirectional: bool = False,
+    initial: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dropout: float = 0.0,
+    training: bool = False,
+    time_major: bool = False,
+    start: Start | None = None,
+    name: str = "",
+) -> tuple[Tensor, Tensor]:
+    """Simple recurrence h = activation(x @ input_weight + h @ weight + bias) (Elman 1990): y and h as lstm.
+
+    activation: "tanh", "relu" or "sigmoid".
+    """
+    if activation not in _ACTIVATIONS:
+        raise UsageError(
+            "rnn has no such activation", code=102, expected=" or ".join(_ACTIVATIONS), got=repr(activation)
+        )
+    given = [] if initial is None else [initial]
+    y, states = _stack(
+        "rnn", x, units, layers, bidirectional, given, lengths, dropout, training, time_major, start, name, activation
+    )
+    return y, states[0]
+
+
+def _stack(
+    kind: str,
+    x: Tensor,
+    units: int,
+    layers: int,
+    bidirectional: bool,
+    initial: Sequence[Tensor],
+    lengths: Tensor | None,
+    dropout: float,
+    training: bool,
+    time_major: bool,
+    start: Start | None,
+    name: str,
+    activation: str = "tanh",
+) -> tuple[Tensor, list[Tensor]]:
+    """Layers over one another; the result and the states of all of them."""
+    rank_of(x, kind, 3, 3)
+    directions, count = 2 if bidirectional else 1, positive(layers, "layers", kind)
+    found: list[list[Tensor]] = []
+    with layer(x, kind, name) as graph:
+        y = x if time_major else ops.transpose(x, [1, 0, 2])
+        for i in range(count):
+            states = [t[i * directions : (i + 1) * directions] if count > 1 else t for t in initial]
+            with graph.scope(f"layer_{i}"):
+                y, after = _layer(graph, kind, y, units, directions, states, lengths, start, activation)
+            found.append(after)
+            if i + 1 < count:
+                y = _dropout(y, dropout, training)
+        y = y if time_major else ops.transpose(y, [1, 0, 2])
+    return y, [ops.concat(parts, 0) if count > 1 else parts[0] for parts in zip(*found, strict=True)]
+
+
+def _layer(
+    graph: Graph,
+    kind: str,
+    x: Tensor,
+    units: int,
+    directions: int,
+    initial: Sequence[Tensor],
+    lengths: Tensor | None,
+    start: Start | None,
+    activation: str,
+) -> tuple[Tensor, list[Tensor]]:
+    """One layer over x [time, batch, inputs]: y [time, batch, directions * units], and h (and c)."""
+    units, inputs = positive(units, "units", kind), size_of(x, -1, kind)
+    rows = _GATES[kind] * units
+    limit = 1.0 / math.sqrt(units)
+
+    def usual(shape: Sequence[int], dtype: str = "f32") -> init.Initializer:
+        return init.uniform(shape, -limit, limit, dtype)
+
+    begin = start if start is not None else usual
+    products = variable(graph, "input_weight", [inputs, directions * rows], begin, x.dtype)
+    weight = variable(graph, "weight", [directions, rows, units], begin, x.dtype)
+    bias = variable(graph, "bias", [directions * rows], usual, x.dtype)
+    hidden = variable(graph, "hidden_bias", [directions, units], usual, x.dtype).tensor(x) if kind == "gru" else None
+    states: list[Tensor | None] = [*initial, None, None]
+    codes = [_ACTIVATIONS[activation]] * directions if kind == "rnn" else ()
+    y, *after = ops.recurrent(
+        ops.matmul(x, products.tensor(x), bias.tensor(x)), weight.tensor(x), states[0],
+        states[1] if kind == "lstm" else None, lengths, None, hidden, kind=kind,
+        direction="bidirectional" if directions == 2 else "forward", activations=codes,
+        alpha=[0.0] * len(codes), beta=[0.0] * len(codes), linear_before_reset=kind == "gru",
+        outputs=3 if kind == "lstm" else 2,
+    )  # fmt: skip
+    if directions == 1:
+        return ops.copy([y], kind="squeeze", axes=[1])[0], after
+    return ops.reshape(ops.transpose(y, [0, 2, 1, 3]), [0, 0, directions * units]), after
+
+
+__all__ = ["gru", "lstm", "rnn"]

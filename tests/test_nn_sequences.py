@@ -1,0 +1,154 @@
+"""Recurrent and attention layers against PyTorch's with the same weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import nn
+from linnet.graph import Graph, Tensor
+from tests.test_nn import Array, check, same, some, torch, torch_seeded, turned
+
+GATES = {"LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2], "RNN": [0]}  # ONNX's order, in PyTorch's numbers
+
+
+def gates(kind: str, count: int) -> Callable[[Array], Array]:
+    """Rows in ONNX's order of gates."""
+    return lambda a: np.concatenate([np.split(a, count)[i] for i in GATES[kind]])
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
+def test_recurrent_forward(kind: str, layers: int, bidirectional: bool) -> None:
+    module = torch_seeded(
+        lambda: getattr(torch.nn, kind)(4, 5, num_layers=layers, bidirectional=bidirectional, batch_first=True)
+    )
+    graph, x, count = Graph(), some(3, 6, 4), len(GATES[kind])
+    tensor = graph.placeholder("x", ("batch", "time", 4))
+    directions, order = 2 if bidirectional else 1, gates(kind, count)
+    states = [graph.placeholder(n, (layers * directions, "batch", 5)) for n in ("h", "c")[: 2 if kind == "LSTM" else 1]]
+    initial = tuple(states) if kind == "LSTM" else states[0]
+    y, *after = getattr(nn, kind.lower())(tensor, 5, layers=layers, bidirectional=bidirectional, initial=initial)
+    parameters = {name: value.detach().numpy() for name, value in module.named_parameters()}
+    for i in range(layers):
+        ends = [f"_l{i}", f"_l{i}_reverse"][:directions]
+        name = f"{kind.lower()}/layer_{i}"
+        values = {
+            "input_weight": np.concatenate([order(parameters["weight_ih" + e]).T for e in ends], 1),
+            "weight": np.stack([order(parameters["weight_hh" + e]) for e in ends]),
+        }
+        biases = []
+        for e in ends:
+            own, hidden = order(parameters["bias_ih" + e]), order(parameters["bias_hh" + e])
+            biases.append(own + (np.concatenate([hidden[:10], np.zeros(5)]) if kind == "GRU" else hidden))
+        values["bias"] = np.concatenate(biases)
+        if kind == "GRU":
+            values["hidden_bias"] = np.stack([order(parameters["bias_hh" + e])[10:] for e in ends])
+        for part, value in values.items():
+            variable = graph.variables[f"{name}/{part}"]
+            assert variable.value.shape == value.shape
+            variable.value = np.ascontiguousarray(value, np.float32)
+    feeds = {t.name: some(layers * directions, 3, 5, seed=i) for i, t in enumerate(states)}
+    given = tuple(torch.from_numpy(v) for v in feeds.values())
+    wanted, state = module(torch.from_numpy(x), given if kind == "LSTM" else given[0])
+    graph.signature(
+        "infer", {"x": tensor, **{t.name: t for t in states}}, {"y": y, **{f"s{i}": t for i, t in enumerate(after)}}
+    )
+    found = linnet.Session(graph).run({"x": x, **feeds})
+    np.testing.assert_allclose(found["y"], wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
+    for i, value in enumerate(state if kind == "LSTM" else [state]):
+        np.testing.assert_allclose(found[f"s{i}"], value.detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_lengths_and_time_major() -> None:
+    graph = Graph()
+    x, lengths = graph.placeholder("x", (7, 2, 3)), graph.placeholder("lengths", (2,), "i32")
+    y, h = nn.gru(x, 4, lengths=lengths, time_major=True)
+    graph.signature("infer", {"x": x, "lengths": lengths}, {"y": y, "h": h})
+    found = linnet.Session(graph).run({"x": some(7, 2, 3), "lengths": np.int32([3, 7])})
+    assert found["y"].shape == (7, 2, 4) and not found["y"][3:, 0].any() and found["y"][6, 1].any()
+    np.testing.assert_array_equal(found["h"][0], [found["y"][2, 0], found["y"][6, 1]])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention(causal: bool) -> None:
+    key, value = some(2, 3, 6, 4, seed=1), some(2, 3, 6, 4, seed=2)
+
+    def build(x: Tensor) -> Tensor:
+        k, v = (x.function.constant(t) for t in (key, value))
+        return nn.scaled_dot_product_attention(x, k, v, causal=causal)
+
+    def reference(x: Any) -> Any:
+        k, v = torch.from_numpy(key), torch.from_numpy(value)
+        return torch.nn.functional.scaled_dot_product_attention(x, k, v, is_causal=causal)
+
+    check(build, some(2, 3, 6, 4), reference, {}, open_batch=False)
+
+
+def test_attention_masks() -> None:
+    keep, added = np.random.default_rng(0).random((2, 1, 5, 5)) < 0.6, some(5, 5)
+    keep[:, :, 0] = True
+    for mask in (keep, added):
+        check(
+            lambda x, mask=mask: nn.scaled_dot_product_attention(x, x, x, mask=x.function.constant(mask), scale=0.3),
+            some(2, 3, 5, 4),
+            lambda x, mask=mask: torch.nn.functional.scaled_dot_product_attention(
+                x, x, x, attn_mask=torch.from_numpy(mask), scale=0.3
+            ),
+            {}, open_batch=False,
+        )  # fmt: skip
+    graph = Graph()
+    x, mask = graph.placeholder("x", (1, 2, 4)), graph.constant(np.zeros((2, 2), bool))
+    graph.signature("infer", {"x": x}, {"y": nn.scaled_dot_product_attention(x, x, x, mask=mask)})
+    assert np.isfinite(linnet.Session(graph).run({"x": some(1, 2, 4)})["y"]).all()  # nothing to look at: no NaN
+
+
+def _packed(prefix: str, module: Any) -> tuple[dict[str, Any], list[tuple[str, Any, Callable[[Array], Array]]]]:
+    pairs: dict[str, Any] = {}
+    for i, part in enumerate(("query", "key", "value")):
+        pairs[f"{prefix}/{part}/weight"] = (module.in_proj_weight, lambda a, i=i: np.split(a, 3)[i].T)
+        pairs[f"{prefix}/{part}/bias"] = (module.in_proj_bias, lambda a, i=i: np.split(a, 3)[i])
+    pairs[f"{prefix}/output/weight"] = (module.out_proj.weight, turned)
+    pairs[f"{prefix}/output/bias"] = (module.out_proj.bias, same)
+    return pairs, []
+
+
+def test_multi_head_attention() -> None:
+    module = torch_seeded(lambda: torch.nn.MultiheadAttention(8, 2, batch_first=True))
+    pairs, _ = _packed("attention", module)
+    check(lambda x: nn.multi_head_attention(x, heads=2), some(3, 5, 8), lambda x: module(x, x, x)[0], pairs)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_transformer_encoder_layer(norm_first: bool) -> None:
+    module = torch_seeded(
+        lambda: torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=norm_first)
+    )
+    pairs, _ = _packed("encoder/attention", module.self_attn)
+    for name, layer in (("dense_in", module.linear1), ("dense_out", module.linear2)):
+        pairs[f"encoder/{name}/weight"] = (layer.weight, turned)
+        pairs[f"encoder/{name}/bias"] = (layer.bias, same)
+    for i, layer in enumerate((module.norm1, module.norm2)):
+        pairs[f"encoder/norm_{i}/scale"] = (layer.weight, same)
+        pairs[f"encoder/norm_{i}/bias"] = (layer.bias, same)
+    check(
+        lambda x: nn.transformer_encoder_layer(x, 2, 16, norm_first=norm_first), some(3, 5, 8), module, pairs,
+        tolerance=5e-5,
+    )  # fmt: skip
+
+
+def test_positions() -> None:
+    graph = Graph()
+    x = graph.placeholder("x", ("batch", "time", 6))
+    y = nn.learned_positions(nn.sinusoidal_positions(x, 50), 50)
+    graph.signature("infer", {"x": x}, {"y": y})
+    found = linnet.Session(graph).run({"x": np.zeros((2, 9, 6), np.float32)})["y"][1]
+    t, table = np.arange(9)[:, None], graph.variables["positions/weight"].value[:9]
+    expected = np.stack([f(t[:, 0] / 10000 ** (i / 6)) for i in (0, 2, 4) for f in (np.sin, np.cos)], 1)
+    np.testing.assert_allclose(found - table, expected, atol=1e-6)
+    with pytest.raises(linnet.UsageError, match="at most 4, got 5"):
+        nn.sinusoidal_positions(graph.placeholder("z", (1, 5, 6)), 4)

@@ -1,0 +1,142 @@
+"""Updates of variables: written in place, in another order, recomputed or not, they give the same bits, see the values from
+before the run, and a run that fails changes nothing. Random graphs over small whole numbers, where f32 is exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+from linnet.graph import Graph, Tensor, Variable
+
+SIDE = 6
+
+
+class RandomStep:
+    """A signature `train` whose updates read each other's variables, directly and through views, gathers and products."""
+
+    def __init__(self, seed: int, looks_up: bool = False) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.graph = Graph()
+        self.x = self.graph.placeholder("x", (SIDE, SIDE))
+        self.ids = self.graph.placeholder("ids", (SIDE,), "i64")
+        self.variables = [
+            self.graph.variable(f"v{i}", self.rng.integers(-9, 10, (SIDE, SIDE)).astype(np.float32))
+            for i in range(int(self.rng.integers(1, 6)))
+        ]
+        self.tensors: list[Tensor] = [self.x]
+        for _ in range(int(self.rng.integers(3, 25))):
+            self.tensors.append(self.node())
+        chosen = [v for v in self.variables if self.rng.random() < 0.8] or self.variables[:1]
+        self.updates: dict[Variable, Tensor] = {v: self.update(v) for v in chosen}
+        self.fetched = [self.pick() for _ in range(int(self.rng.integers(1, 3)))]
+        outputs: dict[str, Tensor] = {f"y{i}": t for i, t in enumerate(self.fetched)}
+        if self.rng.random() < 0.2:  # a new value that is handed out too
+            outputs["new"] = self.updates[chosen[0]]
+        if looks_up:
+            outputs["row"] = ops.gather(self.pick(), self.ids, axis=0)
+        self.graph.signature("train", {"x": self.x, "ids": self.ids}, outputs, updates=self.updates)
+
+    def pick(self) -> Tensor:
+        if self.rng.random() < 0.3:
+            return self.variables[int(self.rng.integers(len(self.variables)))].tensor(self.x)
+        return self.tensors[-min(int(self.rng.geometric(0.4)), len(self.tensors))]
+
+    def node(self) -> Tensor:
+        a, b = self.pick(), self.pick()
+        match int(self.rng.integers(10)):
+            case 0 | 1:
+                return ops.clip(a @ b, -9, 9)
+            case 2 | 3:
+                return ops.clip(a * b - 2, -9, 9)
+            case 4:
+                return ops.relu(a - b)
+            case 5:
+                return ops.transpose(a, [1, 0])
+            case 6:
+                return ops.clip(ops.reshape(ops.reshape(a, [-1]) + 1, [SIDE, SIDE]), -9, 9)
+            case 7:
+                return ops.gather(a, self.ids, axis=0)
+            case 8:
+                return ops.clip(a + a.sum(axes=1, keep_dims=True), -9, 9)
+            case _:
+                return ops.concat([a[:3], b[3:]], 0)
+
+    def update(self, v: Variable) -> Tensor:
+        new = self.pick()
+        match int(self.rng.integers(6)):
+            case 0:
+                return new  # perhaps the value of another variable, or of two
+            case 1:
+                return ops.transpose(v.tensor(self.x), [1, 0])
+            case 2:
+                rows = ops.gather(v.tensor(self.x), self.ids, axis=0)
+                index = ops.reshape(self.ids, [SIDE, 1])
+                return linnet.graph.emit(
+                    "scatter", [v.tensor(self.x), index, ops.clip(rows * new, -9, 9)], {"kind": "nd"}
+                )[0]
+            case _:
+                return ops.clip(v - new, -9, 9)
+
+    def feeds(self, seed: int) -> dict[str, Any]:
+        rng = np.random.default_rng(seed)
+        ids = rng.permutation(SIDE)
+        return {"x": rng.integers(-9, 10, (SIDE, SIDE)).astype(np.float32), "ids": ids}
+
+
+def _state(store: Any, variables: list[Variable]) -> dict[str, Any]:
+    return {v.name: np.array(store[v.name]) for v in variables}
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_in_place_updates_change_no_result(seed: int) -> None:
+    step = RandomStep(seed)
+    model = linnet.Model(step.graph)
+    sessions = [
+        linnet.Session(model, "train", store=linnet.Store(model), threads=threads, reference=reference)
+        for threads, reference in ((1, True), (1, False), (2, False))
+    ]
+    for run in range(3):
+        results = [s.run(step.feeds(100 * seed + run)) for s in sessions]
+        states = [_state(s.variables, step.variables) for s in sessions]
+        for found, state in zip(results[1:], states[1:], strict=True):
+            for name, value in results[0].items():
+                assert np.array_equal(found[name], value), name
+            for name, value in states[0].items():
+                assert np.array_equal(state[name], value), name
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_failed_run_changes_no_variable(seed: int) -> None:
+    step = RandomStep(seed, looks_up=True)
+    session = linnet.Session(step.graph, "train")
+    feeds = step.feeds(seed)
+    session.run(feeds)
+    before = _state(session.variables, step.variables)
+    feeds["ids"][-1] = SIDE
+    with pytest.raises(linnet.GraphError, match="index"):
+        session.run(feeds)
+    after = _state(session.variables, step.variables)
+    assert all(np.array_equal(after[name], value) for name, value in before.items())
+
+
+def test_a_gradient_step_holds_no_second_copy_of_its_variables() -> None:
+    side = 256
+    graph = Graph()
+    x = graph.placeholder("x", (4, side))
+    layers = [graph.variable(f"w{i}", np.eye(side, dtype=np.float32)) for i in range(8)]
+    y: Tensor = x
+    for w in layers:
+        y = ops.relu(y @ w)
+    gradients = linnet.gradients((y * y).mean(), layers)
+    momenta = [graph.variable(f"m{i}", np.zeros((side, side), np.float32)) for i in range(8)]
+    updates: dict[Variable, Tensor] = {}
+    for w, m, g in zip(layers, momenta, gradients, strict=True):
+        updates[m] = 0.9 * m + g
+        updates[w] = w - 0.01 * updates[m]
+    graph.signature("train", {"x": x}, {"y": y}, updates=updates)
+    session = linnet.Session(linnet.passes.run(graph), "train", threads=1)
+    assert session.memory["activations"] < 2 * 4 * side * side
