@@ -1,12 +1,12 @@
 """RNN, GRU and LSTM written out as scans over ordinary nodes: the definition of op `recurrent` with all its options.
-Its gradients serve where recurrent_grad has no kernel: other activations, clipping, peepholes, coupled gates."""
+Its gradients serve where recurrent_gradient has no kernel: other activations, clipping, peepholes, coupled gates."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from linnet import ops
-from linnet.autodiff._tools import Gradients, elementwise, filled, number, shape_of, through
+from linnet.autodiff._tools import elementwise, filled, number, shape_of
 from linnet.control import scan
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
@@ -175,8 +175,3 @@ def _zeros(x: Tensor, hidden: int) -> Tensor:
         return filled(like, 0.0)
     sizes = ops.concat([ops.shape(x, start=1, end=2), x.function.constant([hidden])], 0)
     return ops.copy([number(x, 0.0), sizes], kind="expand")[0]
-
-
-def cells_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Through the scans."""
-    return through(lambda *operands: cells(node, list(operands)), node.inputs, given, needs)
