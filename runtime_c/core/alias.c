@@ -314,11 +314,12 @@ static linnet_status place_inputs(alias *a) {
 linnet_status ln_pass_alias(ln_work *w) {
     alias a = {.w = w};
     const int32_t n = w->values.count;
-    a.last = ln_pool_array(&w->pool, n, sizeof *a.last);
-    a.next = ln_pool_array(&w->pool, n, sizeof *a.next);
-    a.head = ln_pool_array(&w->pool, (int64_t)2 * n + 1, sizeof *a.head); /* concats add buffers of their own */
-    a.variables = ln_pool_array(&w->pool, w->model->n_variables, sizeof *a.variables);
-    if (a.last == NULL || a.next == NULL || a.head == NULL || a.variables == NULL) return ln_work_no_memory(w);
+    const size_t bytes = ((size_t)4 * (size_t)n + 1 + (size_t)w->model->n_variables) * sizeof(int32_t);
+    a.last = ln_memory_alloc(w->memory, bytes);
+    if (a.last == NULL) return ln_work_no_memory(w);
+    a.next = a.last + n;
+    a.variables = a.next + n;
+    a.head = a.variables + w->model->n_variables; /* concats add buffers of their own */
     for (int32_t i = 0; i < w->model->n_variables; ++i) a.variables[i] = -1;
     for (int32_t i = 0; i < n; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
@@ -357,5 +358,12 @@ linnet_status ln_pass_alias(ln_work *w) {
             if (status == LINNET_OK) attach(&a, node->outputs[o], buffer, 0);
         }
     }
+    ln_memory_free(w->memory, a.last, bytes);
     return status;
+}
+
+void ln_forget_aliases(ln_work *w) {
+    for (int32_t i = 0; i < w->values.count; ++i) ln_value_at(w, i)->buffer = -1;
+    for (int32_t i = 0; i < w->nodes.count; ++i) ln_node_at(w, i)->state = LN_NODE_READY;
+    w->buffers.count = 0;
 }
