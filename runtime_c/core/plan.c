@@ -188,19 +188,24 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
 }
 
 /* A training step that is too large is planned anew, with fewer values kept: what is not in the arena is only known
- * then, and the arena may end above the most that is held at once. */
+ * then, and grows with the steps. The last time nothing is kept that need not be. */
 static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    enum { ATTEMPTS = 8 };
     linnet_status status = build(plan, c, 0, error);
+    const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
     uint64_t least = plan->info.total, target = plan->info.lower_bound;
-    while (status == LINNET_OK && plan->max_bytes > 0 && plan->info.total > plan->max_bytes && plan->program.ordered &&
-           plan->info.lower_bound <= target && target > 1) {
-        const uint64_t over = plan->info.total - plan->max_bytes;
-        target = over < plan->info.lower_bound ? plan->info.lower_bound - over : 1;
+    for (int i = 1; status == LINNET_OK && plan->info.total > most && plan->program.ordered && target > 1; ++i) {
+        const uint64_t over = (plan->info.total - most) * (uint64_t)i, held = plan->info.lower_bound;
+        target = i < ATTEMPTS && held <= target && over < held ? held - over : 1;
         ln_program_free(&plan->program);
-        if ((status = build(plan, c, target, error)) == LINNET_OK && plan->info.total < least) least = plan->info.total;
+        status = build(plan, c, target, error);
     }
-    return status == LINNET_OK && plan->info.total > plan->max_bytes ? ln_check_bound(plan->max_bytes, least, error)
-                                                                     : status;
+    if (status != LINNET_OK || plan->info.total <= most) return status;
+    if (plan->info.total < least) least = plan->info.total;
+    status = ln_check_bound(plan->max_bytes, least, error);
+    if (plan->program.ordered)
+        ln_got(error, "%llu bytes at least, with values recomputed instead of kept", (unsigned long long)least);
+    return status;
 }
 
 linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *config, linnet_plan **out,

@@ -26,11 +26,13 @@ typedef struct recompute {
     int32_t *made_at;          /* per value, when last measured */
     int32_t *home;             /* per value: its buffer in the arena when last measured, -1 none */
     int32_t *clone, *original; /* per value: what stands for it late, and the reverse; -1 none */
-    int64_t *live, *trial;     /* per position: bytes, when last measured */
-    int64_t most;
-    int32_t at; /* where that is */
+    int64_t *trial;            /* per position: bytes, of the last trial */
+    int64_t most, trial_most;
+    int32_t at, trial_at;       /* where that is first */
+    int32_t times, trial_times; /* at how many positions */
     held *buffers;
     int32_t n_buffers, n_made;
+    bool no_memory;
     ln_work_node *made[MOST_CLONES];
 } recompute;
 
@@ -41,12 +43,14 @@ static double bytes_of(const ln_tensor *t) {
 
 static int32_t slots_of(const ln_work_node *node) { return node->n_inputs + node->n_extra; }
 
-/* What alias.c does with the graph as it is: bytes per position, the most of them and where. */
-static linnet_status measure(const recompute *r, int64_t *live, int64_t *most, int32_t *at) {
+/* What alias.c does with the graph as it is: bytes per position, and of these the most, into `trial`. */
+static linnet_status measure(recompute *r) {
+    int64_t *live = r->trial;
     ln_work *w = r->w;
     const int32_t n = w->nodes.count;
     ln_forget_aliases(w);
     const linnet_status status = ln_pass_alias(w);
+    if (status != LINNET_OK) return status;
     memset(live, 0, ((size_t)n + 1) * sizeof *live);
     for (int32_t i = 0; i < w->buffers.count; ++i) {
         const ln_work_buffer *b = ln_buffer_at(w, i);
@@ -55,10 +59,15 @@ static linnet_status measure(const recompute *r, int64_t *live, int64_t *most, i
         live[b->first] += size;
         live[ln_min(b->last, n - 1) + 1] -= size;
     }
-    *most = 0;
+    r->trial_most = r->trial_times = 0;
     for (int32_t i = 0; i < n; ++i) {
         if (i > 0) live[i] += live[i - 1];
-        if (live[i] > *most) *most = live[i], *at = i;
+        if (live[i] > r->trial_most) {
+            r->trial_most = live[i];
+            r->trial_at = i;
+            r->trial_times = 0;
+        }
+        r->trial_times += live[i] == r->trial_most;
     }
     return status;
 }
@@ -66,6 +75,9 @@ static linnet_status measure(const recompute *r, int64_t *live, int64_t *most, i
 /* Takes over what was measured last. */
 static void keep(recompute *r) {
     const ln_work *w = r->w;
+    r->most = r->trial_most;
+    r->at = r->trial_at;
+    r->times = r->trial_times;
     r->n_buffers = w->buffers.count;
     for (int32_t b = 0; b < r->n_buffers; ++b) {
         const ln_work_buffer *from = ln_buffer_at(w, b);
@@ -136,10 +148,10 @@ static int32_t stand_in(recompute *r, int32_t value, int32_t buffer, int32_t at)
         home != buffer && (r->buffers[home].last >= at || r->buffers[home].size * SMALL <= r->buffers[buffer].size);
     const ln_work_node *maker = r->maker[value];
     if (there) return value;
-    if (!can_clone(maker) || w->values.count + maker->n_outputs > r->capacity) return home == buffer ? -1 : value;
+    if (!can_clone(maker)) return home == buffer ? -1 : value;
     ln_work_node *node =
         ln_work_new_node(w, maker->op, maker->attributes, maker->name, maker->index, slots_of(maker), maker->n_outputs);
-    if (node == NULL) return -1;
+    if ((r->no_memory = node == NULL)) return -1;
     int32_t *inputs = node->inputs, *outputs = node->outputs;
     *node = *maker;
     node->inputs = inputs;
@@ -148,13 +160,13 @@ static int32_t stand_in(recompute *r, int32_t value, int32_t buffer, int32_t at)
         inputs[k] = maker->inputs[k] < 0 ? -1 : stand_in(r, maker->inputs[k], buffer, at);
         if (inputs[k] < 0 && maker->inputs[k] >= 0) return -1;
     }
-    if (r->n_made == MOST_CLONES) return -1;
+    if (r->n_made == MOST_CLONES || w->values.count + node->n_outputs > r->capacity) return -1;
     for (int32_t o = 0; o < node->n_outputs; ++o) {
         const int32_t from = maker->outputs[o];
         outputs[o] = from;
         if (from < 0) continue;
         const ln_tensor like = ln_value_at(w, from)->tensor;
-        if ((outputs[o] = ln_work_add_value(w, ln_value_at(w, from)->name, &like)) < 0) return -1;
+        if ((outputs[o] = ln_work_add_value(w, ln_value_at(w, from)->name, &like)) < 0) return r->no_memory = true, -1;
         ln_value_at(w, outputs[o])->known = true;
         r->maker[outputs[o]] = node;
         r->home[outputs[o]] = r->clone[outputs[o]] = -1;
@@ -187,6 +199,7 @@ static linnet_status give_up(recompute *r, int32_t buffer, bool *helps) {
             const int32_t v = ln_node_at(w, i)->inputs[k];
             if (v >= 0 && r->home[v] == buffer && r->made_at[v] < at) possible = stand_in(r, v, buffer, at) >= 0;
         }
+    if (r->no_memory) return ln_work_no_memory(w);
     linnet_status status = LINNET_OK;
     if (possible) {
         for (int32_t i = 0; i < r->n_made; ++i)
@@ -199,15 +212,8 @@ static linnet_status give_up(recompute *r, int32_t buffer, bool *helps) {
                 int32_t *v = &ln_node_at(w, i)->inputs[k];
                 if (*v >= 0 && *v < first_value && r->clone[*v] >= 0) *v = r->clone[*v];
             }
-        int64_t most;
-        int32_t peak;
-        if ((status = measure(r, r->trial, &most, &peak)) != LINNET_OK) return status;
-        if (most <= r->most && r->trial[r->at] < r->live[r->at]) {
-            int64_t *live = r->live;
-            r->live = r->trial;
-            r->trial = live;
-            r->most = most;
-            r->at = peak;
+        if ((status = measure(r)) != LINNET_OK) return status;
+        if (r->trial_most < r->most || (r->trial_most == r->most && r->trial_times < r->times)) {
             *helps = true;
             keep(r);
             return status;
@@ -243,16 +249,15 @@ linnet_status ln_pass_recompute(ln_work *w) {
     r.home = ln_pool_array(&w->pool, r.capacity, sizeof *r.home);
     r.clone = ln_pool_array(&w->pool, r.capacity, sizeof *r.clone);
     r.original = ln_pool_array(&w->pool, r.capacity, sizeof *r.original);
-    r.live = ln_pool_array(&w->pool, (int64_t)n + r.capacity, sizeof *r.live);
     r.trial = ln_pool_array(&w->pool, (int64_t)n + r.capacity, sizeof *r.trial);
     r.buffers = ln_pool_array(&w->pool, (int64_t)2 * r.capacity, sizeof *r.buffers);
     if (r.maker == NULL || r.made_at == NULL || r.home == NULL || r.clone == NULL || r.original == NULL ||
-        r.live == NULL || r.trial == NULL || r.buffers == NULL)
+        r.trial == NULL || r.buffers == NULL)
         return ln_work_no_memory(w);
     for (int32_t i = 0; i < n; ++i)
         for (int32_t o = 0; o < ln_node_at(w, i)->n_outputs; ++o)
             if (ln_node_at(w, i)->outputs[o] >= 0) r.maker[ln_node_at(w, i)->outputs[o]] = ln_node_at(w, i);
-    linnet_status status = measure(&r, r.live, &r.most, &r.at);
+    linnet_status status = measure(&r);
     if (status == LINNET_OK) keep(&r);
     for (bool helps = true; status == LINNET_OK && helps && r.most > (int64_t)w->target;) {
         find_candidates(&r);
