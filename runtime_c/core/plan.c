@@ -152,6 +152,8 @@ static void count_bytes(linnet_plan *plan) {
     info->mapped = linnet_model_mapped_bytes(plan->model);
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;
+    info->gradients = p->gradients;
+    info->recomputed = p->recomputed;
     info->steps = p->n_steps;
     info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;
     info->threads = plan->threads;

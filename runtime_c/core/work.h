@@ -65,6 +65,7 @@ typedef struct ln_work_buffer {
     int32_t first, last; /* positions in the order */
     uint8_t kind;        /* ln_region of program.h */
     uint8_t device;
+    bool gradient;   /* an update reads it */
     uint64_t offset; /* result */
 } ln_work_buffer;
 
