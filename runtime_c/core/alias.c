@@ -215,8 +215,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     const ln_work_value *x = ln_value_at(w, node->inputs[k]), *y = ln_value_at(w, node->outputs[o]);
     if (x->host != NULL || x->buffer < 0 || x->device != y->device) return false;
     const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
-    const bool update = b->kind == LN_REGION_VARIABLE && y->updates == (int32_t)b->offset && x->offset == 0;
-    if ((b->kind != LN_REGION_ARENA && !update) || b->last != position || b->device != y->device) return false;
+    if (b->last != position || b->device != y->device) return false;
     if (!same_strides(&x->tensor, &y->tensor)) return false;
     if (ln_dtype_size(x->tensor.dtype) != ln_dtype_size(y->tensor.dtype)) return false;
     if ((y->fetched || y->exported) && (x->offset != 0 || b->size != bytes_of(&y->tensor))) return false;
@@ -251,7 +250,8 @@ static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t posi
         if (node->op->id != LN_OP_MAP && o > 0) return false;
     }
     for (int k = first; k < end; ++k) {
-        if (buffer >= 0 && (node->inputs[k] < 0 || ln_value_at(w, node->inputs[k])->buffer != buffer)) continue;
+        const int32_t over = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
+        if (over < 0 || (buffer >= 0 ? over != buffer : ln_buffer_at(w, over)->kind != LN_REGION_ARENA)) continue;
         if (!may_overwrite(a, node, o, k, position)) continue;
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
         attach(a, node->outputs[o], x->buffer, x->offset);
