@@ -46,8 +46,10 @@ if TYPE_CHECKING:
     )
     from linnet.passes import replace_head
     from linnet.quantize import quantize
+    from linnet.quantize_aware import quantize_aware
     from linnet.report import Report, check
     from linnet.session import Session
+    from linnet.straight_through import stop_gradient
 
 __version__ = "0.1.0"
 
@@ -67,6 +69,8 @@ _LAZY = {
     "scan": "linnet.control",
     "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
+    "quantize_aware": "linnet.quantize_aware",
+    "stop_gradient": "linnet.straight_through",
     "Report": "linnet.report",
     "check": "linnet.report",
     "pointwise": "linnet.mapping",
@@ -136,9 +140,11 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "quantize_aware",
     "replace_head",
     "scan",
     "softmax_cross_entropy",
+    "stop_gradient",
     "while_loop",
 ]  # fmt: skip
 
