@@ -140,7 +140,12 @@ def _ends(graph: linnet.Graph) -> tuple[linnet.Tensor, linnet.Tensor]:
 
 @pytest.mark.parametrize(
     "bits, spread, outlier, ranges, gain",
-    [(2, 1.0, 1, "average", 0.5), (4, 100.0, 1, "average", 0.01), (3, 1.0, 1, "learned", 0.0), (8, 1.0, 100, "average", 0.03)],
+    [
+        (2, 1.0, 1, "average", 0.5),
+        (4, 100.0, 1, "average", 0.01),
+        (3, 1.0, 1, "learned", 0.0),
+        (8, 1.0, 100, "average", 0.03),
+    ],
 )
 def test_training_regains_what_quantization_after_training_loses(
     bits: int, spread: float, outlier: float, ranges: str, gain: float

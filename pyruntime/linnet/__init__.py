@@ -20,7 +20,7 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, clip, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import autodiff, clip, converters, init, integers, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
     from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
@@ -83,7 +83,7 @@ _LAZY = {
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "clip", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+    "autodiff", "clip", "converters", "init", "integers", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
 )  # fmt: skip
 
 __all__ = [
@@ -128,6 +128,7 @@ __all__ = [
     "from_torch",
     "gradients",
     "init",
+    "integers",
     "isa_names",
     "load_checkpoint",
     "load_device",
