@@ -20,7 +20,23 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, clip, converters, init, integers, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import (
+        autodiff,
+        clip,
+        converters,
+        init,
+        integers,
+        losses,
+        metrics,
+        nn,
+        onnx_backend,
+        ops,
+        optimizers,
+        passes,
+        preprocess,
+        schedules,
+        training,
+    )
     from linnet.autodiff import gradients
     from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
@@ -83,8 +99,22 @@ _LAZY = {
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "clip", "converters", "init", "integers", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
-)  # fmt: skip
+    "autodiff",
+    "clip",
+    "converters",
+    "init",
+    "integers",
+    "losses",
+    "metrics",
+    "nn",
+    "onnx_backend",
+    "ops",
+    "optimizers",
+    "passes",
+    "preprocess",
+    "schedules",
+    "training",
+)
 
 __all__ = [
     "LAMB",
@@ -120,7 +150,8 @@ __all__ = [
     "UsageError",
     "Variable",
     "autodiff",
-    "check", "clip",
+    "check",
+    "clip",
     "cond",
     "converters",
     "from_onnx",
@@ -133,6 +164,7 @@ __all__ = [
     "load_checkpoint",
     "load_device",
     "losses",
+    "metrics",
     "nn",
     "onnx_backend",
     "ops",
@@ -144,8 +176,10 @@ __all__ = [
     "quantize_aware",
     "replace_head",
     "scan",
+    "schedules",
     "softmax_cross_entropy",
     "stop_gradient",
+    "training",
     "while_loop",
 ]  # fmt: skip
 
