@@ -115,6 +115,8 @@ double program_value(const program *p, int i);
 
 /* The first step of the last run with NaN (else with infinity, if `infinite`) in its result; false: none. */
 bool nan_find(const program *p, bool infinite, char *text, size_t size);
+/* The first example of the last run with NaN or infinity in it; rows: their numbers in the data. */
+bool nan_in_inputs(const program *p, const long long *rows, char *text, size_t size);
 /* The first variable that holds NaN or infinity, in `name`. `room`: of the largest. */
 bool nan_in_variables(const linnet_model *model, linnet_store *store, void *room, char *name, size_t size);
 

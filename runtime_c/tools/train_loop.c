@@ -66,54 +66,61 @@ int trainer_step(trainer *t, long long step) {
 /* ---- NaN ------------------------------------------------------------------------------------------------------------
  */
 
-/* Trains again from the last good values, counting NaN in the result of every op, up to the step that showed one. */
-static bool search(trainer *t, bool infinite, char *text, size_t size) {
-    const long long last = t->step;
+/* Sessions that count NaN, at the last good values; the store goes with its last session. */
+static linnet_status begin_again(trainer *t, linnet_error *error) {
+    program *programs[] = {&t->train, &t->apply, &t->eval, &t->eval_rest};
     program_options o = trainer_options(t, "");
-    linnet_error error;
-    size_t used;
+    linnet_status status;
     o.count_special = true;
-    linnet_session_free(t->train.session); /* the store goes with its last session */
-    linnet_session_free(t->apply.session);
-    linnet_session_free(t->eval.session);
-    linnet_session_free(t->eval_rest.session);
-    t->train.session = t->apply.session = t->eval.session = t->eval_rest.session = NULL;
+    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+        linnet_session_free(programs[i]->session);
+        programs[i]->session = NULL;
+    }
     linnet_store_free(t->store);
     t->store = NULL;
-    if (linnet_store_create(t->model, &t->memory.allocator, &t->store, &error) ||
-        (t->saved && linnet_store_load(t->store, t->o->checkpoint, &error)) ||
-        program_remake(&t->train, &o, t->store, &error) ||
-        (t->accumulates && program_remake(&t->apply, &o, t->store, &error)))
-        return false;
-    for (long long step = t->saved; step <= last; step++) {
+    status = linnet_store_create(t->model, &t->memory.allocator, &t->store, error);
+    if (status == LINNET_OK && t->saved) status = linnet_store_load(t->store, t->o->checkpoint, error);
+    if (status == LINNET_OK) status = program_remake(&t->train, &o, t->store, error);
+    if (status == LINNET_OK && t->accumulates) status = program_remake(&t->apply, &o, t->store, error);
+    return status;
+}
+
+/* Trains again from the last good values up to the step that showed a NaN. Says where the first is from, and what to
+ * do. */
+static bool search(trainer *t, bool infinite, char *text, size_t size) {
+    linnet_error error;
+    char what[400];
+    if (begin_again(t, &error)) return false;
+    for (long long step = t->saved; step <= t->step; step++) {
+        const bool last = infinite && step == t->step;
+        const char *advice = "try a smaller learning rate, or clip gradients";
         if (trainer_step(t, step)) return false;
-        used = (size_t)snprintf(text, size, "made in step %lld by ", step + 1);
-        if (nan_find(&t->train, infinite && step == last, text + used, size - used) ||
-            (t->accumulates && nan_find(&t->apply, infinite && step == last, text + used, size - used)))
-            return true;
+        if (nan_in_inputs(&t->train, t->rows, what, sizeof what))
+            advice = "correct the data";
+        else if (!nan_find(&t->train, last, what, sizeof what) &&
+                 !(t->accumulates && nan_find(&t->apply, last, what, sizeof what)))
+            continue;
+        snprintf(text, size, "; it is from step %lld: %s; %s", step + 1, what, advice);
+        return true;
     }
     return false;
 }
 
 int trainer_check(trainer *t, bool variables) {
     const double loss = program_value(&t->train, 0);
-    char where[512], name[128], kept[256] = "no checkpoint was kept";
-    bool found;
-    const bool bad_variable =
-        isfinite(loss) && variables && nan_in_variables(t->model, t->store, t->room, name, sizeof name);
-    if (isfinite(loss) && !bad_variable) return TOOL_OK;
+    char where[512] = "", name[128] = "", what[192], kept[256] = "no checkpoint was kept";
+    if (isfinite(loss) && !(variables && nan_in_variables(t->model, t->store, t->room, name, sizeof name)))
+        return TOOL_OK;
+    if (t->saved) snprintf(kept, sizeof kept, "%.180s is as it was, of step %lld", t->o->checkpoint, t->saved);
+    snprintf(what, sizeof what, name[0] ? "variable '%s' holds NaN or infinity" : "the loss is %s",
+             name[0]       ? name
+             : isnan(loss) ? "NaN"
+                           : "infinite");
     if (t->step - t->saved > 1000)
         fprintf(stderr, "%s: looking for where it comes from: training steps %lld to %lld again\n", t->tool,
                 t->saved + 1, t->step + 1);
-    found = search(t, bad_variable || isinf(loss), where, sizeof where);
-    if (t->saved) snprintf(kept, sizeof kept, "%.180s of step %lld is as it was", t->o->checkpoint, t->saved);
-    if (bad_variable)
-        return tool_fail(t->tool,
-                         "step %lld: variable '%s' holds NaN or infinity%s%s; %s; try a smaller learning rate, or "
-                         "clip gradients",
-                         t->step + 1, name, found ? ", " : "", found ? where : "", kept);
-    return tool_fail(t->tool, "step %lld: the loss is %s%s%s; %s; try a smaller learning rate, or clip gradients",
-                     t->step + 1, isnan(loss) ? "NaN" : "infinite", found ? ", " : "", found ? where : "", kept);
+    search(t, !isnan(loss), where, sizeof where);
+    return tool_fail(t->tool, "step %lld: %s%s; %s", t->step + 1, what, where, kept);
 }
 
 /* ---- evaluation, checkpoints, lines ---------------------------------------------------------------------------------

@@ -38,6 +38,21 @@ static bool finite(const void *data, int dtype, size_t bytes) {
     return true;
 }
 
+bool nan_in_inputs(const program *p, const long long *rows, char *text, size_t size) {
+    for (int i = 0; i < linnet_plan_input_count(p->plan); i++) {
+        linnet_tensor_info info;
+        if (linnet_plan_input(p->plan, i, &info) || !info.bytes || info.rank < 1) continue;
+        const size_t each = info.bytes / (size_t)info.shape[0];
+        const char *data = linnet_session_input(p->session, i);
+        for (long long row = 0; row < info.shape[0]; row++) {
+            if (finite(data + (size_t)row * each, info.dtype, each)) continue;
+            snprintf(text, size, "input '%s' holds NaN or infinity in row %lld of the data", info.name, rows[row]);
+            return true;
+        }
+    }
+    return false;
+}
+
 bool nan_in_variables(const linnet_model *model, linnet_store *store, void *room, char *name, size_t size) {
     for (int i = 0; i < linnet_model_variable_count(model); i++) {
         linnet_tensor_info info;
