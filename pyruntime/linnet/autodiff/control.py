@@ -103,10 +103,7 @@ def back(
         if g is not None:
             parts.setdefault(tensor, []).append(g.function.graph.bodies[-1].own(g))
     found = walk(nodes, {t: add_up(group) for t, group in parts.items()}, wanted)
-    return [
-        None if g is None else g.tensor(t) if isinstance(g, SparseRows) else g
-        for g, t in zip(found, wanted, strict=True)
-    ]
+    return [g.tensor(t) if isinstance(g, SparseRows) else g for t, g in zip(wanted, found, strict=True)]
 
 
 def ancestors(outputs: Iterable[Tensor], ends: Iterable[Tensor] = ()) -> set[Tensor]:
