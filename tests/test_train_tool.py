@@ -20,36 +20,39 @@ import pytest
 import linnet
 from linnet import nn, ops
 from linnet.shuffle import permutation
+from linnet.training import signatures
 from tests.native import SANITIZED, build
 
 ROWS, BATCH = 220, 32
 STEPS = ROWS // BATCH
 
 
-def mlp(path: Path, batch: int | str = "batch", rate: float = 1e-3, accumulate: bool = False, **extra: float) -> Path:
+def _wide(x: linnet.Tensor) -> linnet.Tensor:
+    """Activations that take more than the weights."""
+    image = ops.reshape(x, [0, 1, 8, 8])
+    return nn.max_pool(nn.conv(image, 24, 3, padding=1, activation="relu"), 4)
+
+
+def mlp(
+    path: Path,
+    batch: int | str = "batch",
+    rate: float = 1e-3,
+    accumulate: bool = False,
+    wide: bool = False,
+    **extra: float,
+) -> Path:
     """64 inputs, 5 classes, Adam; signatures infer, train, eval, and with accumulate also accumulate and apply."""
     graph = linnet.Graph(seed=1)
     x, t = graph.placeholder("x", (batch, 8, 8)), graph.placeholder("t", (batch,), "i32")
     inputs = {"x": x, "t": t}
-    logits = nn.dense(nn.dense(nn.flatten(x), 32, activation="relu"), 5)
+    logits = nn.dense(nn.dense(nn.flatten(_wide(x) if wide else x), 32, activation="relu"), 5)
     loss = linnet.softmax_cross_entropy(logits, t).mean()
     for name, value in extra.items():
         inputs[name] = graph.placeholder(name, ())
         loss = loss * inputs[name] / value
     graph.signature("infer", {"x": x}, {"logits": logits})
     hits = ops.reduce(logits, kind="argmax", axes=[1], keep_dims=False).equal(t.cast("i64")).cast("f32").mean()
-    adam, results = linnet.Adam(rate), {"accuracy": hits, "loss": loss}
-    graph.signature("train", inputs, results, updates=adam.minimize(loss))
-    graph.signature("eval", inputs, results)
-    if accumulate:
-        trained = graph.trainable_variables
-        sums = {v: graph.variable(f"{v.name}/sum", np.zeros_like(v.value), trainable=False) for v in trained}
-        count = graph.variable("count", np.float32(0), trainable=False)
-        adding = {sums[v]: sums[v] + g for v, g in zip(trained, linnet.gradients(loss, trained), strict=True)}
-        graph.signature("accumulate", inputs, results, updates={**adding, count: count + 1.0})
-        clear = {v: v * 0.0 for v in (*sums.values(), count)}
-        means = {v: total / count for v, total in sums.items()}
-        graph.signature("apply", {}, {}, updates={**adam.apply(means), **clear})
+    signatures(graph, loss, linnet.Adam(rate), inputs, {"accuracy": hits}, accumulate=accumulate)
     linnet.passes.run(graph).save(path)
     return path
 
@@ -135,7 +138,7 @@ def test_it_trains_as_python_does_to_the_bit(folder: Path, tmp_path: Path) -> No
         assert found.metadata == {"step": str(3 * STEPS), "seed": "5", "batch": str(BATCH), "examples": str(ROWS)}
         for name, value in found.variables.items():
             np.testing.assert_array_equal(value, store[name], err_msg=name)
-    assert expected[-1] < 0.7 * expected[0]
+    assert expected[-1] < 0.9 * expected[0]
 
 
 def test_every_kind_of_file_gives_the_same_losses(folder: Path, tmp_path: Path) -> None:
@@ -256,15 +259,17 @@ def test_trained_variables_are_used_by_linnet_run(folder: Path, tmp_path: Path) 
 
 def test_a_budget_is_met_by_accumulation_and_refused_below(folder: Path, tmp_path: Path) -> None:
     """The step of a batch in parts is that of the whole batch; what training needs at least is what the refusal says."""
-    whole = train(folder, *USUAL, "--threads", 1)
+    mlp(tmp_path / "wide.lnt", wide=True, accumulate=True)
+    usual = (tmp_path / "wide.lnt", *USUAL[1:], "--threads", 1)
+    whole = train(folder, *usual)
     full = lines(whole, "start")[0]
     assert full["part"] == BATCH
-    none = train(folder, *USUAL, "--threads", 1, "--memory", 1000)
-    need = int(re.search(r"at least .*\((\d+) bytes\)", refused(none, "accumulated one example at a time"))[1])  # type: ignore[index]
-    refused(train(folder, *USUAL, "--threads", 1, "--memory", need - 64), "are not enough")
+    none = train(folder, *usual, "--memory", 1000)
+    need = int(re.search(r"at least .*\((\d+) bytes\)", refused(none, "gradients accumulated over parts of"))[1])  # type: ignore[index]
+    refused(train(folder, *usual, "--memory", need - 64), "are not enough")
     parts = []
     for budget in (need, (need + full["peak"]) // 2, full["peak"]):
-        done = train(folder, *USUAL, "--threads", 1, "--memory", budget)
+        done = train(folder, *usual, "--memory", budget)
         start = lines(done, "start")[0]
         assert start["peak"] <= budget and BATCH % start["part"] == 0
         parts.append(start["part"])
@@ -329,7 +334,7 @@ def changed(folder: Path, path: Path, **arrays: np.ndarray) -> Path:
     return path
 
 
-@pytest.mark.parametrize("label", [5, 99, -1, -6, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("label", [5, 99, -6, 2**31 - 1, -(2**31)])
 def test_labels_out_of_range(label: int, folder: Path, tmp_path: Path) -> None:
     labels = np.load(folder / "one.npz")["t"].copy()
     labels[17] = label

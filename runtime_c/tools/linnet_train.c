@@ -160,7 +160,7 @@ static int parse(train_options *o, named *n, int argc, char **argv) {
 
 static void say_start(const trainer *t) {
     linnet_plan_info info = {.struct_size = sizeof info};
-    linnet_plan_get_info(t->train.plan, &info);
+    linnet_plan_get_info(t->programs[TRAIN].plan, &info);
     if (t->o->json)
         printf("{\"kind\": \"start\", \"examples\": %lld, \"batch\": %lld, \"part\": %lld, \"steps_per_epoch\": %lld, "
                "\"step\": %lld, \"steps\": %lld, \"threads\": %d, \"memory\": %zu, \"planned\": %llu, \"peak\": %zu}\n",

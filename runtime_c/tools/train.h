@@ -98,14 +98,18 @@ typedef struct program_options {
     const char *tool, *signature, *isa_max;
     long threads;
     const linnet_allocator *allocator;
+    void *arena;
+    size_t arena_size;
     bool count_special;
 } program_options;
 
-/* Plans it for a batch (d may be NULL: no inputs) and makes the session. */
-linnet_status program_make(program *p, const program_options *o, linnet_model *model, linnet_store *store,
-                           const dataset *d, long long batch, linnet_error *error);
-/* A session that counts NaN, instead of the one there is. */
-linnet_status program_remake(program *p, const program_options *o, linnet_store *store, linnet_error *error);
+/* Plans it for a batch (d may be NULL: no inputs). */
+linnet_status program_plan(program *p, const program_options *o, linnet_model *model, const dataset *d, long long batch,
+                           linnet_error *error);
+/* Bytes of the arena that its session needs. Programs that take turns share one. */
+size_t program_arena(const program *p);
+/* Makes the session. */
+linnet_status program_start(program *p, const program_options *o, linnet_store *store, linnet_error *error);
 void program_free(program *p);
 /* The value of scalar i after a run. */
 double program_value(const program *p, int i);
@@ -132,6 +136,9 @@ typedef struct train_options {
     size_t memory; /* 0: no bound */
 } train_options;
 
+/* With APPLY, TRAIN is the signature that accumulates. REST evaluates the last, smaller batch. */
+enum { TRAIN, APPLY, EVAL, REST, PROGRAMS };
+
 typedef struct trainer {
     const train_options *o;
     const char *tool;
@@ -139,7 +146,9 @@ typedef struct trainer {
     linnet_model *model;
     linnet_store *store;
     dataset data, eval_data;
-    program train, apply, eval, eval_rest; /* with apply, `train` accumulates; eval_rest: the last, smaller batch */
+    program programs[PROGRAMS];
+    void *arena; /* of them all */
+    size_t arena_bytes;
     bool accumulates;
     long long batch, part;            /* examples of a step, and of a run: less when gradients are accumulated */
     long long *rows;                  /* numbers of the examples of a run */
@@ -167,7 +176,9 @@ void trainer_report(trainer *t);
 /* Opens all of it within the budget, and goes to where the checkpoint left. */
 int trainer_open(trainer *t, const train_options *o);
 void trainer_close(trainer *t);
-/* Options of the program that is planned for `signature`. */
-program_options trainer_options(const trainer *t, const char *signature);
+/* Options of its programs, less the signature. */
+program_options trainer_options(const trainer *t);
+/* Sessions of all programs that are planned. */
+linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error);
 
 #endif

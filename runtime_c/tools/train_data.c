@@ -46,6 +46,7 @@ static int take_file(dataset *d, char *text) {
             if (input->given || input->array.path) continue;
             if (!array_open(text, input->info.name, &input->array, problem, sizeof problem)) {
                 input->array.path = NULL;
+                if (input->info.rank == 0) continue; /* a number may come by --set */
                 return tool_fail(d->tool, "%s: input '%s': %s", text, input->info.name, problem);
             }
         }

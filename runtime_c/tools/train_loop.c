@@ -15,12 +15,12 @@ static void take_values(trainer *t, const program *p) {
 static void describe_integers(const trainer *t, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;
-    for (int i = 0; i < linnet_plan_input_count(t->train.plan); i++) {
+    for (int i = 0; i < linnet_plan_input_count(t->programs[TRAIN].plan); i++) {
         linnet_tensor_info info;
         long long least = 0, most = 0, least_at = 0, most_at = 0;
-        linnet_plan_input(t->train.plan, i, &info);
+        linnet_plan_input(t->programs[TRAIN].plan, i, &info);
         if ((info.dtype != LINNET_I32 && info.dtype != LINNET_I64) || info.rank < 1 || !info.bytes) continue;
-        const void *data = linnet_session_input(t->train.session, i);
+        const void *data = linnet_session_input(t->programs[TRAIN].session, i);
         const long long count = (long long)(info.bytes / linnet_dtype_size(info.dtype)), each = count / info.shape[0];
         for (long long k = 0; k < count; k++) {
             const long long value =
@@ -53,13 +53,13 @@ int trainer_step(trainer *t, long long step) {
             t->rows[i] =
                 t->o->in_order ? at : (long long)train_order((uint64_t)t->data.rows, t->seed, epoch, (uint64_t)at);
         }
-        status = data_fill(&t->data, t->train.plan, t->train.session, t->rows, t->part);
+        status = data_fill(&t->data, t->programs[TRAIN].plan, t->programs[TRAIN].session, t->rows, t->part);
         if (status) return status;
-        if (linnet_run(t->train.session, &error)) return run_failed(t, step, &error);
-        take_values(t, &t->train);
-        if (!isfinite(program_value(&t->train, 0))) return TOOL_OK; /* trainer_check says more */
+        if (linnet_run(t->programs[TRAIN].session, &error)) return run_failed(t, step, &error);
+        take_values(t, &t->programs[TRAIN]);
+        if (!isfinite(program_value(&t->programs[TRAIN], 0))) return TOOL_OK; /* trainer_check says more */
     }
-    if (t->accumulates && linnet_run(t->apply.session, &error)) return run_failed(t, step, &error);
+    if (t->accumulates && linnet_run(t->programs[APPLY].session, &error)) return run_failed(t, step, &error);
     return TOOL_OK;
 }
 
@@ -68,21 +68,16 @@ int trainer_step(trainer *t, long long step) {
 
 /* Sessions that count NaN, at the last good values; the store goes with its last session. */
 static linnet_status begin_again(trainer *t, linnet_error *error) {
-    program *programs[] = {&t->train, &t->apply, &t->eval, &t->eval_rest};
-    program_options o = trainer_options(t, "");
     linnet_status status;
-    o.count_special = true;
-    for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
-        linnet_session_free(programs[i]->session);
-        programs[i]->session = NULL;
+    for (int i = 0; i < PROGRAMS; i++) {
+        linnet_session_free(t->programs[i].session);
+        t->programs[i].session = NULL;
     }
     linnet_store_free(t->store);
     t->store = NULL;
     status = linnet_store_create(t->model, &t->memory.allocator, &t->store, error);
     if (status == LINNET_OK && t->saved) status = linnet_store_load(t->store, t->o->checkpoint, error);
-    if (status == LINNET_OK) status = program_remake(&t->train, &o, t->store, error);
-    if (status == LINNET_OK && t->accumulates) status = program_remake(&t->apply, &o, t->store, error);
-    return status;
+    return status == LINNET_OK ? trainer_start(t, true, error) : status;
 }
 
 /* Trains again from the last good values up to the step that showed a NaN. Says where the first is from, and what to
@@ -95,10 +90,10 @@ static bool search(trainer *t, bool infinite, char *text, size_t size) {
         const bool last = infinite && step == t->step;
         const char *advice = "try a smaller learning rate, or clip gradients";
         if (trainer_step(t, step)) return false;
-        if (nan_in_inputs(&t->train, t->rows, what, sizeof what))
+        if (nan_in_inputs(&t->programs[TRAIN], t->rows, what, sizeof what))
             advice = "correct the data";
-        else if (!nan_find(&t->train, last, what, sizeof what) &&
-                 !(t->accumulates && nan_find(&t->apply, last, what, sizeof what)))
+        else if (!nan_find(&t->programs[TRAIN], last, what, sizeof what) &&
+                 !(t->accumulates && nan_find(&t->programs[APPLY], last, what, sizeof what)))
             continue;
         snprintf(text, size, "; it is from step %lld: %s; %s", step + 1, what, advice);
         return true;
@@ -107,7 +102,7 @@ static bool search(trainer *t, bool infinite, char *text, size_t size) {
 }
 
 int trainer_check(trainer *t, bool variables) {
-    const double loss = program_value(&t->train, 0);
+    const double loss = program_value(&t->programs[TRAIN], 0);
     char where[512] = "", name[128] = "", what[192], kept[256] = "no checkpoint was kept";
     if (isfinite(loss) && !(variables && nan_in_variables(t->model, t->store, t->room, name, sizeof name)))
         return TOOL_OK;
@@ -144,7 +139,8 @@ int trainer_eval(trainer *t) {
     linnet_error error;
     if (!t->eval_data.n) return TOOL_OK;
     while (done < t->eval_data.rows) {
-        const program *p = done + t->eval.batch <= t->eval_data.rows ? &t->eval : &t->eval_rest;
+        const program *p =
+            done + t->programs[EVAL].batch <= t->eval_data.rows ? &t->programs[EVAL] : &t->programs[REST];
         int status;
         if (!p->session) break; /* the signature takes whole batches only */
         for (long long i = 0; i < p->batch; i++) t->rows[i] = done + i;
@@ -156,7 +152,7 @@ int trainer_eval(trainer *t) {
     }
     printf(t->o->json ? "{\"kind\": \"eval\", \"step\": %lld, \"examples\": %lld" : "eval  step %lld  examples %lld",
            t->step, done);
-    print_values(t, &t->eval, sums, (double)done);
+    print_values(t, &t->programs[EVAL], sums, (double)done);
     puts(t->o->json ? "}" : "");
     fflush(stdout);
     return TOOL_OK;
@@ -193,7 +189,7 @@ void trainer_report(trainer *t) {
         printf("{\"kind\": \"train\", \"step\": %lld, \"epoch\": %lld", t->step, epoch);
     else
         printf("step %lld  epoch %lld", t->step, epoch);
-    print_values(t, &t->train, t->sums, t->runs ? (double)t->runs : 1);
+    print_values(t, &t->programs[TRAIN], t->sums, t->runs ? (double)t->runs : 1);
     printf(t->o->json ? ", \"ms\": %.3f}\n" : "  %.3g ms a step\n", ms);
     fflush(stdout);
     memset(t->sums, 0, sizeof t->sums);

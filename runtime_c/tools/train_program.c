@@ -44,11 +44,10 @@ static void choose_scalars(program *p, const linnet_model *model) {
     }
 }
 
-linnet_status program_make(program *p, const program_options *o, linnet_model *model, linnet_store *store,
-                           const dataset *d, long long batch, linnet_error *error) {
+linnet_status program_plan(program *p, const program_options *o, linnet_model *model, const dataset *d, long long batch,
+                           linnet_error *error) {
     linnet_shape shapes[MOST_INPUTS];
     linnet_plan_config config;
-    linnet_status status;
     *p = (program){.signature = o->signature, .batch = batch};
     choose_scalars(p, model);
     linnet_plan_config_init(&config);
@@ -60,17 +59,20 @@ linnet_status program_make(program *p, const program_options *o, linnet_model *m
     config.shape_count = d ? data_shapes(d, batch, shapes) : 0;
     config.fetches = p->names;
     config.fetch_count = p->n_scalars;
-    status = linnet_plan_create(model, &config, &p->plan, error);
-    if (status == LINNET_OK) status = program_remake(p, o, store, error);
-    if (status) program_free(p);
-    return status;
+    return linnet_plan_create(model, &config, &p->plan, error);
 }
 
-linnet_status program_remake(program *p, const program_options *o, linnet_store *store, linnet_error *error) {
+size_t program_arena(const program *p) {
+    linnet_plan_info info = {.struct_size = sizeof info};
+    return p->plan && linnet_plan_get_info(p->plan, &info) == LINNET_OK ? (size_t)(info.activations + info.scratch) : 0;
+}
+
+linnet_status program_start(program *p, const program_options *o, linnet_store *store, linnet_error *error) {
     linnet_session_config config;
-    linnet_session_free(p->session);
     linnet_session_config_init(&config);
     config.allocator = o->allocator;
+    config.arena = o->arena;
+    config.arena_size = o->arena_size;
     config.count_special = o->count_special;
     return linnet_session_create(p->plan, store, &config, &p->session, error);
 }

@@ -10,9 +10,14 @@
 #include <string.h>
 #include <unistd.h>
 
-program_options trainer_options(const trainer *t, const char *signature) {
+program_options trainer_options(const trainer *t) {
     const tool_options *c = &t->o->common;
-    return (program_options){t->tool, signature, c->isa_max, c->threads, &t->memory.allocator, false};
+    return (program_options){.tool = t->tool,
+                             .isa_max = c->isa_max,
+                             .threads = c->threads,
+                             .allocator = &t->memory.allocator,
+                             .arena = t->arena,
+                             .arena_size = t->arena_bytes};
 }
 
 static const char *train_signature(const trainer *t) {
@@ -35,15 +40,25 @@ static int find_signature(const trainer *t, const char *name, const char *option
     return found;
 }
 
-static int open_model(trainer *t) {
+static linnet_status try_model(trainer *t, linnet_error *error) {
     linnet_model_config config;
-    linnet_error error;
+    linnet_status status;
     linnet_model_config_init(&config);
     config.allocator = &t->memory.allocator;
-    if (linnet_model_open(t->o->common.model, &config, &t->model, &error) ||
-        linnet_store_create(t->model, &t->memory.allocator, &t->store, &error))
-        return tool_fail_record(t->tool, &error);
-    return TOOL_OK;
+    status = linnet_model_open(t->o->common.model, &config, &t->model, error);
+    return status == LINNET_OK ? linnet_store_create(t->model, &t->memory.allocator, &t->store, error) : status;
+}
+
+/* A budget that not even the model fits into is lifted, only to find out what would do: memory.refused stays. */
+static int open_model(trainer *t) {
+    linnet_error error;
+    linnet_status status = try_model(t, &error);
+    if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) {
+        linnet_model_free(t->model);
+        t->memory.limit = 0;
+        status = try_model(t, &error);
+    }
+    return status == LINNET_OK ? TOOL_OK : tool_fail_record(t->tool, &error);
 }
 
 static int open_data(trainer *t) {
@@ -70,8 +85,15 @@ static int open_data(trainer *t) {
     return signature < 0 ? TOOL_FAILED : data_open(&t->eval_data, "--eval", &o->eval, t->model, signature);
 }
 
+static void free_room(trainer *t) {
+    if (t->room) t->memory.allocator.free(&t->memory, t->room, t->room_bytes);
+    if (t->rows) t->memory.allocator.free(&t->memory, t->rows, t->rows_bytes);
+    t->room = t->rows = NULL;
+}
+
 /* What the loop itself needs, from the budget like all else. */
 static bool take_room(trainer *t) {
+    t->room_bytes = 0;
     for (int i = 0; i < linnet_model_variable_count(t->model); i++) {
         linnet_tensor_info info;
         if (linnet_model_variable(t->model, i, &info) == LINNET_OK && info.bytes > t->room_bytes)
@@ -87,33 +109,58 @@ static bool take_room(trainer *t) {
 }
 
 static void free_programs(trainer *t) {
-    program_free(&t->train);
-    program_free(&t->apply);
-    program_free(&t->eval);
-    program_free(&t->eval_rest);
+    for (int i = 0; i < PROGRAMS; i++) program_free(&t->programs[i]);
+    if (t->arena) t->memory.allocator.free(&t->memory, t->arena, t->arena_bytes);
+    t->arena = NULL;
 }
 
-static linnet_status make(trainer *t, program *p, const char *signature, const dataset *d, long long batch,
+static linnet_status plan(trainer *t, int which, const char *signature, const dataset *d, long long batch,
                           linnet_error *error) {
-    const program_options o = trainer_options(t, signature);
-    return program_make(p, &o, t->model, t->store, d, batch, error);
+    program_options o = trainer_options(t);
+    o.signature = signature;
+    return program_plan(&t->programs[which], &o, t->model, d, batch, error);
+}
+
+static linnet_status plan_all(trainer *t, linnet_error *error) {
+    linnet_status status = plan(t, TRAIN, t->accumulates ? "accumulate" : train_signature(t), &t->data, t->part, error);
+    if (status == LINNET_OK && t->accumulates) status = plan(t, APPLY, "apply", NULL, 0, error);
+    if (status == LINNET_OK && t->eval_data.n) {
+        const long long fixed = data_fixed_batch(&t->eval_data), all = t->eval_data.rows;
+        const long long batch = fixed ? fixed : t->part < all ? t->part : all;
+        status = plan(t, EVAL, t->o->eval_signature, &t->eval_data, batch, error);
+        if (status == LINNET_OK && !fixed && all % batch)
+            status = plan(t, REST, t->o->eval_signature, &t->eval_data, all % batch, error);
+    }
+    return status;
+}
+
+linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error) {
+    program_options o = trainer_options(t);
+    linnet_status status = LINNET_OK;
+    o.count_special = count_special;
+    for (int i = 0; i < PROGRAMS && status == LINNET_OK; i++)
+        if (t->programs[i].plan) status = program_start(&t->programs[i], &o, t->store, error);
+    return status;
 }
 
 /* Everything that runs, with batches cut into parts of `part` examples. */
 static linnet_status make_programs(trainer *t, long long part, linnet_error *error) {
-    const bool accumulates = part < t->batch;
-    linnet_status status = make(t, &t->train, accumulates ? "accumulate" : train_signature(t), &t->data, part, error);
-    if (status == LINNET_OK && accumulates) status = make(t, &t->apply, "apply", NULL, 0, error);
-    if (status == LINNET_OK && t->eval_data.n) {
-        const long long fixed = data_fixed_batch(&t->eval_data), all = t->eval_data.rows;
-        const long long batch = fixed ? fixed : part < all ? part : all;
-        status = make(t, &t->eval, t->o->eval_signature, &t->eval_data, batch, error);
-        if (status == LINNET_OK && !fixed && all % batch)
-            status = make(t, &t->eval_rest, t->o->eval_signature, &t->eval_data, all % batch, error);
-    }
-    if (status) free_programs(t);
-    t->accumulates = accumulates;
+    linnet_status status;
+    t->accumulates = part < t->batch;
     t->part = part;
+    status = plan_all(t, error);
+    t->arena_bytes = 64;
+    for (int i = 0; i < PROGRAMS; i++) {
+        const size_t bytes = program_arena(&t->programs[i]);
+        if (bytes > t->arena_bytes) t->arena_bytes = bytes;
+    }
+    t->arena_bytes = (t->arena_bytes + 63) / 64 * 64;
+    if (status == LINNET_OK && !(t->arena = t->memory.allocator.alloc(&t->memory, t->arena_bytes, 64))) {
+        *error = (linnet_error){.code = LINNET_OUT_OF_MEMORY, .what = "no memory for activations"};
+        status = LINNET_OUT_OF_MEMORY;
+    }
+    if (status == LINNET_OK) status = trainer_start(t, false, error);
+    if (status) free_programs(t);
     return status;
 }
 
@@ -122,18 +169,30 @@ static bool can_accumulate(const trainer *t) {
            linnet_model_find_signature(t->model, "apply") >= 0 && !data_fixed_batch(&t->data);
 }
 
-/* Nothing fits: how much the least demanding way takes is found by taking it. */
+/* Nothing fits: how much the least demanding way takes is found by trying all. */
 static int refuse(trainer *t) {
     linnet_error error;
-    const long long part = can_accumulate(t) ? 1 : t->batch;
+    size_t least = SIZE_MAX;
+    long long part = t->batch;
+    char way[160] = "; less with a smaller --batch, or if the file had the signatures 'accumulate' and 'apply' "
+                    "(linnet.training.signatures)";
     free_programs(t);
     t->memory.limit = 0;
-    if (make_programs(t, part, &error)) return tool_fail_record(t->tool, &error);
+    free_room(t);
+    if (!take_room(t)) return tool_fail(t->tool, "out of memory");
+    for (long long parts = 1; parts <= (can_accumulate(t) ? t->batch : 1); parts++) {
+        if (t->batch % parts != 0) continue;
+        free_programs(t);
+        t->memory.peak = t->memory.live;
+        if (make_programs(t, t->batch / parts, &error)) return tool_fail_record(t->tool, &error);
+        if (t->memory.peak < least) {
+            least = t->memory.peak;
+            part = t->part;
+        }
+    }
+    if (can_accumulate(t)) snprintf(way, sizeof way, ", with gradients accumulated over parts of %lld", part);
     return tool_fail(t->tool, "--memory: %.2f MB are not enough; training needs at least %.2f MB (%zu bytes)%s",
-                     (double)t->o->memory / 1e6, (double)t->memory.peak / 1e6, t->memory.peak,
-                     can_accumulate(t) ? ", with gradients accumulated one example at a time"
-                                       : "; less with a smaller --batch, or if the file had the signatures "
-                                         "'accumulate' and 'apply' (linnet.training.signatures)");
+                     (double)t->o->memory / 1e6, (double)least / 1e6, least, way);
 }
 
 static int plan_within(trainer *t) {
@@ -145,9 +204,9 @@ static int plan_within(trainer *t) {
     }
     if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) return refuse(t);
     if (status) return tool_fail_record(t->tool, &error);
-    if (!t->train.n_scalars || strcmp(t->train.names[0], "loss") != 0)
+    if (!t->programs[TRAIN].n_scalars || strcmp(t->programs[TRAIN].names[0], "loss") != 0)
         return tool_fail(t->tool, "signature '%s' has no output 'loss' of one number; name it so in graph.signature",
-                         t->train.signature);
+                         t->programs[TRAIN].signature);
     return TOOL_OK;
 }
 
@@ -204,15 +263,14 @@ int trainer_open(trainer *t, const train_options *o) {
     memory_init(&t->memory, o->memory);
     status = open_model(t);
     if (status == TOOL_OK) status = open_data(t);
-    if (status == TOOL_OK && !take_room(t)) return refuse(t);
+    if (status == TOOL_OK && (!take_room(t) || t->memory.refused)) return refuse(t);
     if (status == TOOL_OK) status = plan_within(t);
     return status == TOOL_OK ? resume(t) : status;
 }
 
 void trainer_close(trainer *t) {
     free_programs(t);
-    if (t->room) t->memory.allocator.free(&t->memory, t->room, t->room_bytes);
-    if (t->rows) t->memory.allocator.free(&t->memory, t->rows, t->rows_bytes);
+    free_room(t);
     data_close(&t->data);
     data_close(&t->eval_data);
     linnet_store_free(t->store);
