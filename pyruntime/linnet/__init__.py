@@ -20,7 +20,7 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import autodiff, converters, data, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
     from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
@@ -62,7 +62,7 @@ _LAZY = {
     **dict.fromkeys(("SGD", "Adam", "AdamW", "Momentum", "Optimizer"), "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+    "autodiff", "converters", "data", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
 )  # fmt: skip
 
 __all__ = [
@@ -95,6 +95,7 @@ __all__ = [
     "check",
     "cond",
     "converters",
+    "data",
     "from_onnx",
     "from_tflite",
     "from_torch",
