@@ -34,7 +34,7 @@ static inline float32x4_t load_bf16(const void *p) {
 static inline __attribute__((always_inline)) void gemm_f32(const int rows, const int vectors, const ln_gemm_tile *t) {
     const char *b = t->b;
     const void *const *a = t->a;
-    const int64_t b_step = t->b_step;
+    const int64_t b_step = t->b_step, a_step = t->a_step;
     const int64_t width = vectors * LANES;
     /* A tile at the edge is kept whole on the stack. */
     _Alignas(64) float edge[MAX_ROWS * 2 * LANES];
@@ -62,7 +62,7 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
         for (int64_t kc = t->kc; kc > 0;) {
             int64_t left = kc < room ? kc : room;
             kc -= left, room -= left;
-            for (; left >= 4; left -= 4) {
+            for (; left >= 4 && a_step == 1; left -= 4) {
                 float32x4_t value[MAX_ROWS];
                 LN_UNROLL
                 for (int i = 0; i < rows; i++, row[i - 1] += 4) value[i] = vld1q_f32(row[i]);
@@ -74,7 +74,7 @@ static inline __attribute__((always_inline)) void gemm_f32(const int rows, const
             for (; left > 0; left--) {
                 float32x4_t value[MAX_ROWS];
                 LN_UNROLL
-                for (int i = 0; i < rows; i++, row[i - 1]++) value[i] = vld1q_dup_f32(row[i]);
+                for (int i = 0; i < rows; i++, row[i - 1] += a_step) value[i] = vld1q_dup_f32(row[i]);
                 STEP(0);
             }
             if (room > 0) continue;
@@ -140,3 +140,4 @@ static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
 
 LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", "conv_transpose_f32_8x8__neon",
                 LN_ISA_NEON, sets)
+LN_GEMM_GRADIENT(f32__neon, "conv_gradient_f32_8x8__neon", LN_ISA_NEON, &ln_gemm_f32__neon)

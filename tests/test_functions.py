@@ -37,6 +37,7 @@ UNARY: dict[str, tuple[Any, Callable[[Any], Any]]] = {
     "hard_sigmoid": (2 * X, lambda x: np.clip(x / 6 + 0.5, 0, 1)),
     "hard_swish": (2 * X, lambda x: x * np.clip(x / 6 + 0.5, 0, 1)),
     "mish": (X, lambda x: x * np.tanh(softplus(x))), "gelu": (X, lambda x: x * (1 + erf(x / math.sqrt(2))) / 2),
+    "selu": (X, lambda x: 1.0507009873554805 * np.where(x > 0, x, 1.6732632423543772 * np.expm1(x))),
     "elu": (X, lambda x: np.where(x > 0, x, np.expm1(x))), "leaky_relu": (X, lambda x: np.where(x > 0, x, 0.01 * x)),
     "flatten": (X, lambda x: x.reshape(2, -1)), "matrix_transpose": (X, lambda x: np.swapaxes(x, -1, -2)),
 }  # fmt: skip

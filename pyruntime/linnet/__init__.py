@@ -15,12 +15,27 @@ from linnet.errors import (
     GraphError,
     Problem,
     ResourceError,
+    TrainingError,
     UsageError,
 )
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, data, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import (
+        autodiff,
+        clip,
+        converters,
+        data,
+        init,
+        losses,
+        nn,
+        onnx_backend,
+        ops,
+        optimizers,
+        passes,
+        preprocess,
+        training,
+    )
     from linnet.autodiff import gradients
     from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
@@ -30,14 +45,32 @@ if TYPE_CHECKING:
     from linnet.losses import softmax_cross_entropy
     from linnet.mapping import pointwise
     from linnet.model import Model, Store, isa_names, load_device
-    from linnet.optimizers import SGD, Adam, AdamW, Momentum, Optimizer
+    from linnet.optimizers import (
+        LAMB,
+        LARS,
+        LBFGS,
+        SGD,
+        AdaDelta,
+        AdaGrad,
+        Adam,
+        AdamW,
+        DynamicLossScale,
+        Momentum,
+        Optimizer,
+        RMSProp,
+    )
     from linnet.passes import replace_head
     from linnet.quantize import quantize
     from linnet.report import Report, check
     from linnet.session import Session
+    from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
 
 __version__ = "0.1.0"
 
+_OPTIMIZERS = (
+    "LAMB", "LARS", "LBFGS", "SGD", "AdaDelta", "AdaGrad", "Adam", "AdamW", "DynamicLossScale", "Momentum", "Optimizer",
+    "RMSProp",
+)  # fmt: skip
 _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
@@ -59,43 +92,74 @@ _LAZY = {
     "isa_names": "linnet.model",
     "load_device": "linnet.model",
     "softmax_cross_entropy": "linnet.losses",
-    **dict.fromkeys(("SGD", "Adam", "AdamW", "Momentum", "Optimizer"), "linnet.optimizers"),
+    **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
+    **dict.fromkeys(
+        ("Callback", "EarlyStopping", "History", "Saver", "TensorBoard", "evaluate", "fit"), "linnet.training"
+    ),
 }
 _MODULES = (
-    "autodiff", "converters", "data", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
-)  # fmt: skip
+    "autodiff",
+    "clip",
+    "converters",
+    "data",
+    "init",
+    "losses",
+    "nn",
+    "onnx_backend",
+    "ops",
+    "optimizers",
+    "passes",
+    "preprocess",
+    "training",
+)
 
 __all__ = [
+    "LAMB",
+    "LARS",
+    "LBFGS",
     "SGD",
+    "AdaDelta",
+    "AdaGrad",
     "Adam",
     "AdamW",
+    "Callback",
     "Checkpoint",
     "ConversionError",
     "DeviceError",
+    "DynamicLossScale",
+    "EarlyStopping",
     "Error",
     "FileError",
     "Function",
     "Graph",
     "GraphError",
+    "History",
     "Model",
     "Momentum",
     "Node",
     "Optimizer",
     "Problem",
     "Quantization",
+    "RMSProp",
     "Report",
     "ResourceError",
+    "Saver",
     "Session",
     "Signature",
     "Store",
     "Tensor",
+    "TensorBoard",
+    "TrainingError",
     "UsageError",
     "Variable",
     "autodiff",
     "check",
+    "clip",
     "cond",
     "converters",
     "data",
+    "evaluate",
+    "fit",
     "from_onnx",
     "from_tflite",
     "from_torch",
@@ -116,8 +180,9 @@ __all__ = [
     "replace_head",
     "scan",
     "softmax_cross_entropy",
+    "training",
     "while_loop",
-]
+]  # fmt: skip
 
 
 class _Package(ModuleType):

@@ -52,6 +52,11 @@ def _apply(body: Callable[..., Expr], *operands: Any, name: str = "", dtype: str
     return made  # type: ignore[no-any-return]
 
 
+def _softplus(v: Expr) -> Expr:  # the limits keep what is not selected finite, and its gradient with it
+    above = v + (-v.max(-60.0)).unary("exp").unary("log1p")
+    return (v > 0.0).select(above, v.min(60.0).unary("exp").unary("log1p"))
+
+
 exp, log = _named("e to the x", "exp"), _named("Natural logarithm", "log")
 expm1, log1p = _named("exp(x) - 1, exact near 0", "expm1"), _named("log(1 + x), exact near 0", "log1p")
 sqrt, reciprocal = _named("Square root", "sqrt"), _named("1 / x", "reciprocal")
@@ -76,17 +81,13 @@ trunc, rint = _named("Towards zero to an integer", "trunc"), _named("To the near
 isnan, isinf = _named("Whether x is not a number", "is_nan"), _named("Whether x is infinite", "is_inf")
 sigmoid = _named("1 / (1 + exp(-x))", "sigmoid")
 relu = _unary("max(x, 0)", lambda v: v.max(0))
-relu6 = _unary("min(max(x, 0), 6)", lambda v: v.max(0).min(6))
+relu6 = _unary("min(max(x, 0), 6) (Krizhevsky 2010)", lambda v: v.max(0).min(6))
 silu = _unary("x * sigmoid(x)", lambda v: v * v.unary("sigmoid"))
-softplus = _unary(
-    "log(1 + exp(x)), without overflow", lambda v: v.max(0) + (-v.unary("abs")).unary("exp").unary("log1p")
-)
 softsign = _unary("x / (1 + |x|)", lambda v: v / (v.unary("abs") + 1.0))
-hard_sigmoid = _unary("clip(x / 6 + 1/2, 0, 1)", lambda v: (v * (1 / 6) + 0.5).max(0).min(1))
-hard_swish = _unary("x * clip(x / 6 + 1/2, 0, 1)", lambda v: v * (v * (1 / 6) + 0.5).max(0).min(1))
-mish = _unary(
-    "x * tanh(softplus(x))", lambda v: v * (v.max(0) + (-v.unary("abs")).unary("exp").unary("log1p")).unary("tanh")
-)
+hard_sigmoid = _unary("clip(x / 6 + 1/2, 0, 1) (Howard et al. 2019)", lambda v: (v * (1 / 6) + 0.5).max(0).min(1))
+hard_swish = _unary("x * clip(x / 6 + 1/2, 0, 1) (Howard et al. 2019)", lambda v: v * (v * (1 / 6) + 0.5).max(0).min(1))
+softplus = _unary("log(1 + exp(x)), without overflow", _softplus)
+mish = _unary("x * tanh(softplus(x)) (Misra 2019)", lambda v: v * _softplus(v).unary("tanh"))
 
 
 def gelu(x: Operators, *, approximate: bool = False, name: str = "") -> Tensor:
@@ -102,11 +103,17 @@ def gelu(x: Operators, *, approximate: bool = False, name: str = "") -> Tensor:
 
 def elu(x: Operators, alpha: float = 1.0, *, name: str = "") -> Tensor:
     """x above 0, alpha * (exp(x) - 1) below (Clevert et al. 2015)."""
-    return _apply(lambda v: (v > 0.0).select(v, v.min(0).unary("expm1") * alpha), x, name=name)
+    return _apply(lambda v: (v > 0.0).select(v, v.min(60.0).unary("expm1") * alpha), x, name=name)
+
+
+def selu(x: Operators, *, name: str = "") -> Tensor:
+    """elu, scaled so that layers keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+    rate, alpha = 1.0507009873554805, 1.6732632423543772
+    return _apply(lambda v: (v > 0.0).select(v, v.min(60.0).unary("expm1") * alpha) * rate, x, name=name)
 
 
 def leaky_relu(x: Operators, slope: float = 0.01, *, name: str = "") -> Tensor:
-    """x above 0, slope * x below."""
+    """x above 0, slope * x below (Maas et al. 2013)."""
     return _apply(lambda v: (v > 0.0).select(v, v * slope), x, name=name)
 
 

@@ -26,6 +26,7 @@
 typedef struct ln_gemm_tile {
     const void *const *a;
     int64_t taps, kc;
+    int64_t a_step; /* floats: elements of A from one k to the next: 1, or its row length for a transposed matrix */
     const void *b;
     int64_t b_step; /* floats: bytes from one k to the next; width elements in a panel, more in a matrix as it is */
     void *c;
@@ -86,6 +87,11 @@ bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, 
 linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *sets, int n);
 void ln_gemm_pack(const ln_call *call, void *packed);
 linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end, int thread);
+/* Weight gradients of convolutions (gemm_driver_gradient.c). */
+bool ln_gemm_gradient_supports(const ln_call *call);
+linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
+linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                   int thread);
 
 /* Every set of this architecture. */
 #define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol) extern const ln_gemm_set symbol;
@@ -120,6 +126,16 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
     const ln_kernel ln_conv_transpose_##NAME = {TRANSPOSE_TEXT,     LN_OP_CONV_TRANSPOSE, ISA,                         \
                                                 LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,       \
                                                 ln_gemm_pack,       ln_gemm_run};
+
+/* Defines ln_conv_gradient_NAME over the f32 set of an ISA. */
+#define LN_GEMM_GRADIENT(NAME, TEXT, ISA, SET)                                                                         \
+    static linnet_status gradient_configure_##NAME(ln_call *call) { return ln_gemm_gradient_configure(call, SET); }    \
+    const ln_kernel ln_conv_gradient_##NAME = {.name = TEXT,                                                           \
+                                               .op = LN_OP_CONV_GRADIENT,                                              \
+                                               .isa = ISA,                                                             \
+                                               .supports = ln_gemm_gradient_supports,                                  \
+                                               .configure = gradient_configure_##NAME,                                 \
+                                               .run = ln_gemm_gradient_run};
 
 /* Expands M(r) for the row counts that tiles have: a few, for the library's size. */
 #define LN_GEMM_ROWS_4(M) M(1) M(2) M(4)

@@ -279,6 +279,20 @@ const ln_attribute ln_attributes[] = {
     {741, offsetof(ln_roi_align_attributes, sampling_ratio), LN_ATTRIBUTE_INT, 3, 0, {.integer = 0}},
     {756, offsetof(ln_roi_align_attributes, spatial_scale), LN_ATTRIBUTE_FLOAT, 4, 0, {.real = 1.0}},
     {770, offsetof(ln_roi_align_attributes, half_pixel), LN_ATTRIBUTE_BOOL, 5, 0, {.integer = 1}},
+    {298, offsetof(ln_conv_gradient_attributes, kernel), LN_ATTRIBUTE_INTS, 0, 0, {.integer = 0}},
+    {224, offsetof(ln_conv_gradient_attributes, strides), LN_ATTRIBUTE_INTS, 1, 0, {.integer = 0}},
+    {232, offsetof(ln_conv_gradient_attributes, dilations), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {76, offsetof(ln_conv_gradient_attributes, pads), LN_ATTRIBUTE_INTS, 3, 0, {.integer = 0}},
+    {242, offsetof(ln_conv_gradient_attributes, group), LN_ATTRIBUTE_INT, 4, 0, {.integer = 1}},
+    {257, offsetof(ln_conv_gradient_attributes, channel_axis), LN_ATTRIBUTE_INT, 5, 0, {.integer = 1}},
+    {38, offsetof(ln_pool_gradient_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 2, {.integer = 0}},
+    {298, offsetof(ln_pool_gradient_attributes, kernel), LN_ATTRIBUTE_INTS, 1, 0, {.integer = 0}},
+    {224, offsetof(ln_pool_gradient_attributes, strides), LN_ATTRIBUTE_INTS, 2, 0, {.integer = 0}},
+    {232, offsetof(ln_pool_gradient_attributes, dilations), LN_ATTRIBUTE_INTS, 3, 0, {.integer = 0}},
+    {76, offsetof(ln_pool_gradient_attributes, pads), LN_ATTRIBUTE_INTS, 4, 0, {.integer = 0}},
+    {305, offsetof(ln_pool_gradient_attributes, ceil_mode), LN_ATTRIBUTE_BOOL, 5, 0, {.integer = 0}},
+    {315, offsetof(ln_pool_gradient_attributes, count_include_pad), LN_ATTRIBUTE_BOOL, 6, 0, {.integer = 0}},
+    {257, offsetof(ln_pool_gradient_attributes, channel_axis), LN_ATTRIBUTE_INT, 7, 0, {.integer = 1}},
 };
 
 const ln_op ln_ops[LN_OP_LIMIT] = {
@@ -342,6 +356,10 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
         4, 116, sizeof(ln_random_attributes), ln_infer_random},
     [LN_OP_ROI_ALIGN] = {"roi_align", LN_OP_ROI_ALIGN, 3, 3, 1, 1, LN_OP_CAN_FAIL, LN_PREFER_DENSE, 0x2u,
         6, 120, sizeof(ln_roi_align_attributes), ln_infer_roi_align},
+    [LN_OP_CONV_GRADIENT] = {"conv_gradient", LN_OP_CONV_GRADIENT, 2, 2, 1, 1, 0, LN_PREFER_CHANNELS_LAST, 0x1eu,
+        6, 126, sizeof(ln_conv_gradient_attributes), ln_infer_conv_gradient},
+    [LN_OP_POOL_GRADIENT] = {"pool_gradient", LN_OP_POOL_GRADIENT, 2, 2, 1, 1, 0, LN_PREFER_CHANNELS_LAST, 0x1eu,
+        8, 132, sizeof(ln_pool_gradient_attributes), ln_infer_pool_gradient},
 };
 
 const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {

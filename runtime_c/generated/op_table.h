@@ -36,7 +36,9 @@ enum ln_op_id {
     LN_OP_NMS = 28,
     LN_OP_RANDOM = 29,
     LN_OP_ROI_ALIGN = 30,
-    LN_OP_LIMIT = 31
+    LN_OP_CONV_GRADIENT = 31,
+    LN_OP_POOL_GRADIENT = 32,
+    LN_OP_LIMIT = 33
 };
 
 typedef struct ln_map_attributes {
@@ -405,6 +407,31 @@ typedef struct ln_roi_align_attributes {
     int64_t half_pixel;
 } ln_roi_align_attributes;
 
+typedef struct ln_conv_gradient_attributes {
+    ln_ints kernel;
+    ln_ints strides;
+    ln_ints dilations;
+    ln_ints pads;
+    int64_t group;
+    int64_t channel_axis;
+} ln_conv_gradient_attributes;
+
+enum ln_pool_gradient_kind {
+    LN_POOL_GRADIENT_KIND_MAX = 0,
+    LN_POOL_GRADIENT_KIND_AVERAGE = 1,
+};
+
+typedef struct ln_pool_gradient_attributes {
+    int64_t kind;
+    ln_ints kernel;
+    ln_ints strides;
+    ln_ints dilations;
+    ln_ints pads;
+    int64_t ceil_mode;
+    int64_t count_include_pad;
+    int64_t channel_axis;
+} ln_pool_gradient_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -505,5 +532,7 @@ linnet_status ln_infer_recurrent(const ln_infer *infer);
 linnet_status ln_infer_nms(const ln_infer *infer);
 linnet_status ln_infer_random(const ln_infer *infer);
 linnet_status ln_infer_roi_align(const ln_infer *infer);
+linnet_status ln_infer_conv_gradient(const ln_infer *infer);
+linnet_status ln_infer_pool_gradient(const ln_infer *infer);
 
 #endif

@@ -144,6 +144,7 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
         (const char *)(g->init_constant ? b->packed : b->scratch) + g->init_offset + p->matrix * g->init_width * c_size;
     ln_gemm_tile tile = {.taps = block->segments,
                          .kc = block->length,
+                         .a_step = 1,
                          .ldc = to.ldc,
                          .low = -INFINITY,
                          .high = INFINITY,

@@ -95,6 +95,11 @@ static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     return left <= g->set->width / 2 ? g->set->width / 2 : g->set->width;
 }
 
+/* Whether positions (batch, z, y, x) lie evenly, *step apart (fallback: when there is one). Axes of size 1 do not
+ * matter.
+ */
+bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step);
+
 /* gemm_driver_pack.c */
 void ln_gemm_pack_panel(const ln_gemm *g, const void *source, int64_t matrix, int64_t panel, void *panels);
 void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, int64_t matrix, int64_t first,

@@ -2,8 +2,7 @@
  * positions. 1x1 with stride 1 is a plain matrix product; everything else finds its rows through the window. */
 #include "ops/gemm_driver.h"
 
-/* Whether positions (batch, z, y, x) lie evenly, *step apart. Axes of size 1 do not matter. */
-static bool linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step) {
+bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step) {
     int64_t dims[4] = {batch, size[0], size[1], size[2]}, strides[4] = {s->n, s->s[0], s->s[1], s->s[2]};
     int64_t expected = 0;
     *step = fallback;
@@ -57,7 +56,7 @@ static bool describe(const ln_call *call, problem *p) {
     const ln_window *w = &p->window;
     ln_window_strides s = ln_window_strides_of(y, w->channel_axis);
     return status == LINNET_OK && (s.c == 1 || w->out_channels == 1) &&
-           linear(&s, w->batch, w->out, w->out_channels, &p->ldc);
+           ln_gemm_linear(&s, w->batch, w->out, w->out_channels, &p->ldc);
 }
 
 static const ln_gemm_set *find_set(const ln_call *call, const problem *p, const ln_gemm_set *const *sets, int n) {
@@ -107,7 +106,7 @@ linnet_status ln_gemm_conv_configure(ln_call *call, const ln_gemm_set *const *se
         g->lattice[i] = p.lattice[i];
         still = still && w->stride[i] == 1 && p.lattice[i] == 1 && w->pad_begin[i] == 0 && w->out[i] == w->in[i];
     }
-    g->plain = still && linear(&g->x, w->batch, w->in, w->in_channels, &g->a_row);
+    g->plain = still && ln_gemm_linear(&g->x, w->batch, w->in, w->in_channels, &g->a_row);
     g->b_operand = 1, g->b_tap = 1;
     g->b_n = p.transposed ? g->taps : g->taps * g->kc;
     g->b_c = p.transposed ? g->taps * g->n : g->taps;

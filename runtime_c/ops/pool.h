@@ -5,11 +5,12 @@
 
 #include "ops/window.h"
 
-#define LN_POOL_CHUNK 256 /* channels per work item */
+#define LN_POOL_CHUNK 256         /* channels per work item */
+#define LN_POOL_GRADIENT_CHUNK 64 /* the same of a gradient, whose items are whole images */
 
 typedef struct ln_pool_plan {
     ln_window window;
-    ln_window_strides x, y;
+    ln_window_strides x, y, dx; /* dx: of a gradient, where y is the output's */
     int64_t channels, chunks;
     int kind;
     bool count_include_pad;
@@ -19,6 +20,8 @@ typedef struct ln_pool_plan {
 
 bool ln_pool_supports(const ln_call *call);
 linnet_status ln_pool_configure(ln_call *call);
+bool ln_pool_gradient_supports(const ln_call *call);
+linnet_status ln_pool_gradient_configure(ln_call *call);
 /* What the average of one output position divides by. */
 int64_t ln_pool_count(const ln_pool_plan *p, int64_t oz, int64_t oy, int64_t ox, int64_t inside);
 

@@ -19,6 +19,7 @@
 #endif
 
 #include "simd/depthwise.inc.c"
+#include "simd/depthwise_gradient.inc.c"
 #include "simd/softmax.inc.c"
 #include "simd/recurrent.inc.c"
 
@@ -26,6 +27,7 @@
 #ifndef LN_SIMD_AVX512
 #include "simd/norm.inc.c"
 #include "simd/pool.inc.c"
+#include "simd/pool_gradient.inc.c"
 #include "simd/resize.inc.c"
 #include "simd/conv_transpose.inc.c"
 #endif

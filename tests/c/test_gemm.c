@@ -67,6 +67,7 @@ static void check_tile(const char *name, const ln_gemm_set *set, ukernel_memory 
     fill(row_sum, LINNET_I32, rows, false);
     bool sums = set->c_dtype == LINNET_I32 && between(0, 1);
     ln_gemm_tile tile = {.a = a,
+                         .a_step = 1,
                          .taps = taps,
                          .kc = kc,
                          .b = b,

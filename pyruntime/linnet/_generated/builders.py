@@ -520,3 +520,41 @@ def roi_align(
     """Bins of regions of an image, each the average (or the maximum of the weighted corners) of bilinear samples at regular places, as ONNX RoiAlign: x [n, c, h, w], rois [r, 4] (x, y, x, y), batch i64 [r], range-checked while running; y [r, c, height, width]. sampling_ratio 0: as many samples as a bin has pixels, rounded up, at most 4096 along an axis."""
     result = emit("roi_align", [x, rois, batch], {"kind": kind, "height": height, "width": width, "sampling_ratio": sampling_ratio, "spatial_scale": spatial_scale, "half_pixel": half_pixel}, 1, name, function)
     return result[0]
+
+
+def conv_gradient(
+    x: Tensor,
+    g: Tensor,
+    *,
+    kernel: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    group: int = 1,
+    channel_axis: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> Tensor:
+    """The gradient of conv with respect to its weights: w[o, i, k] = the sum over batch and positions p of g[b, o, p] * x[b, i, p * stride - pad + k * dilation]. x is conv's input and g the gradient of its output, both with channels at channel_axis; kernel has the spatial sizes of w, which is [out, in/group, k...]."""
+    result = emit("conv_gradient", [x, g], {"kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "group": group, "channel_axis": channel_axis}, 1, name, function)
+    return result[0]
+
+
+def pool_gradient(
+    x: Tensor,
+    g: Tensor,
+    *,
+    kind: str = 'max',
+    kernel: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    ceil_mode: bool = False,
+    count_include_pad: bool = False,
+    channel_axis: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> Tensor:
+    """The gradient of max or average pooling with respect to its input x, from g, that of its output. max: to the first of the largest elements of each window, which is found again. Attributes are those of pool; pads are explicit."""
+    result = emit("pool_gradient", [x, g], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis}, 1, name, function)
+    return result[0]

@@ -462,6 +462,42 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'half_pixel': (5, 'bool', True, None),
         },
     },
+    'conv_gradient': {
+        'id': 31,
+        'inputs': [{'name': 'x'}, {'name': 'g'}],
+        'outputs': [{'name': 'w'}],
+        'dtypes': ['f32', 'f64', 'f16', 'bf16'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'layout': 'channels_last',
+        'gradient': 'conv_gradient: conv_transpose for x, conv for g',
+        'attributes': {
+            'kernel': (0, 'ints', (), None),
+            'strides': (1, 'ints', (), None),
+            'dilations': (2, 'ints', (), None),
+            'pads': (3, 'ints', (), None),
+            'group': (4, 'int', 1, None),
+            'channel_axis': (5, 'int', 1, None),
+        },
+    },
+    'pool_gradient': {
+        'id': 32,
+        'inputs': [{'name': 'x'}, {'name': 'g'}],
+        'outputs': [{'name': 'dx'}],
+        'dtypes': ['f32', 'f64', 'f16', 'bf16'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'layout': 'channels_last',
+        'gradient': 'pool of it for g: at the maxima, or the average',
+        'attributes': {
+            'kind': (0, 'enum', 'max', {'max': 0, 'average': 1}),
+            'kernel': (1, 'ints', (), None),
+            'strides': (2, 'ints', (), None),
+            'dilations': (3, 'ints', (), None),
+            'pads': (4, 'ints', (), None),
+            'ceil_mode': (5, 'bool', False, None),
+            'count_include_pad': (6, 'bool', False, None),
+            'channel_axis': (7, 'int', 1, None),
+        },
+    },
 }
 
 # opcode: (id, arity, types)

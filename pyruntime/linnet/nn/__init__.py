@@ -1,21 +1,7 @@
 """Layers as plain functions: each takes a tensor, makes its variables in the current scope, and returns a tensor.
 `with graph.scope("net", reuse=True):` builds the same network again over the same variables, for inference."""
 
-from linnet.nn.activations import (
-    elu,
-    gelu_tanh,
-    hard_sigmoid,
-    hard_swish,
-    leaky_relu,
-    log_softmax,
-    mish,
-    prelu,
-    relu6,
-    selu,
-    softmax,
-    softplus,
-    softsign,
-)
+from linnet.nn.activations import gelu_tanh, log_softmax, prelu, softmax
 from linnet.nn.attention import (
     learned_positions,
     multi_head_attention,
@@ -29,7 +15,22 @@ from linnet.nn.normalisation import batch_norm, group_norm, instance_norm, layer
 from linnet.nn.pooling import avg_pool, global_avg_pool, global_max_pool, max_pool
 from linnet.nn.randomness import dropout, gaussian_noise, random_normal, random_uniform
 from linnet.nn.recurrent import gru, lstm, rnn
-from linnet.ops import gelu, relu, sigmoid, silu, tanh
+from linnet.ops import (
+    elu,
+    gelu,
+    hard_sigmoid,
+    hard_swish,
+    leaky_relu,
+    mish,
+    relu,
+    relu6,
+    selu,
+    sigmoid,
+    silu,
+    softplus,
+    softsign,
+    tanh,
+)
 
 __all__ = [
     "avg_pool", "batch_norm", "conv", "conv_transpose", "dense", "depthwise_conv", "dropout", "elu", "embedding", "flatten",
