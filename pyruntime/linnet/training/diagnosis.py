@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from linnet.graph import Graph
 from linnet.model import Model, Store
 
 Array = npt.NDArray[Any]
@@ -27,8 +28,37 @@ class Finding:
     infinite: int
 
 
+class _Probe:
+    """A session that counts, over a store of its own."""
+
+    def __init__(self, model: Model, signature: str) -> None:
+        from linnet.session import Session
+
+        self.store = Store(model)
+        self.session = Session(model, signature, store=self.store, count_special=True)
+        self.usual: set[int] = set()  # steps of the plan that give infinity while all is well, such as masks
+
+    def run(self, feeds: Mapping[str, Array], values: Mapping[str, Array] | None = None) -> None:
+        for name, value in (values or {}).items():
+            self.store[name] = value
+        self.session.run(feeds)
+
+    def accept(self) -> None:
+        """What is infinite now is usual, if nothing is NaN."""
+        found = self.session.special
+        if not any(c["not_a_number"] for c in found):
+            self.usual = {i for i, c in enumerate(found) if c["infinite"]}
+
+    def first(self, step: int) -> Finding | None:
+        for i, (what, c) in enumerate(zip(self.session.steps, self.session.special, strict=True)):
+            if c["not_a_number"] or (c["infinite"] and i not in self.usual):
+                return Finding(step, what.name, what.op, c["not_a_number"], c["infinite"])
+        return None
+
+
 def find(
     model: Model,
+    graph: Graph | None,
     signature: str,
     values: Mapping[str, Array],
     step: int,
@@ -36,24 +66,26 @@ def find(
     batches: Iterable[Mapping[str, Array]],
 ) -> Finding | None:
     """values: the variables before training step `step`; batches: the feeds of it and of those that follow, `count` in all.
-    Steps are exact repetitions: all randomness is in the variables. None when every result was finite."""
-    from linnet.session import Session
-
-    store = Store(model)
-    for name, value in values.items():
-        store[name] = value
-    session = Session(model, signature, store=store, count_special=True)
-    usual: set[int] = set()  # steps of the plan that give infinity while all is well, such as masks
+    Steps are exact repetitions: all randomness is in the variables. graph: what the model was before it was simplified,
+    whose nodes have the names that its author knows. None when every result was finite."""
+    probe, start = _Probe(model, signature), dict(values)
+    first: Mapping[str, Array] = {}
     for i, feeds in enumerate(itertools.islice(batches, count)):
-        session.run(feeds)
-        found = session.special
-        wrong = [c["not_a_number"] + c["infinite"] > 0 for c in found]
-        if i == 0 and count > 1 and not any(c["not_a_number"] for c in found):
-            usual = {index for index, bad in enumerate(wrong) if bad}
-        for index, what in enumerate(session.steps):
-            if wrong[index] and (found[index]["not_a_number"] or index not in usual):
-                counts = found[index]
-                return Finding(step + i, what.name, what.op, counts["not_a_number"], counts["infinite"])
+        before = probe.store.as_dict() if i else start
+        probe.run(feeds, None if i else start)
+        if i == 0 and count > 1:
+            probe.accept()
+            first = feeds
+        found = probe.first(step + i)
+        if found is not None:
+            if graph is None:
+                return found
+            named = _Probe(Model(graph), signature)
+            if i:
+                named.run(first, start)
+                named.accept()
+            named.run(feeds, before)
+            return named.first(step + i) or found
     return None
 
 

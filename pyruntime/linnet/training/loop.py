@@ -125,15 +125,13 @@ def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, si
     def enough() -> bool:
         return (steps is not None and run.step >= steps) or (epochs is not None and run.epoch >= epochs)
 
-    recorded = True
     while not run.stopping and not enough():
         with contextlib.closing(run.feed.epoch(run.epoch, run.batch)) as batches:
             for batch, last in batches:
                 metrics = run.advance(batch, last)
                 for callback in run.callbacks:
                     callback.on_step(run, metrics)
-                recorded = last if every is None else run.step % every == 0
-                if recorded:
+                if last if every is None else run.step % every == 0:
                     run.record()
                 run.saver.after_step(run, last)
                 if signals.number:
@@ -141,7 +139,7 @@ def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, si
                 if run.stopping or enough():
                     break
     run.saver.save(run)
-    if not recorded and not signals.number:
+    if run.unrecorded and not signals.number:
         run.record(scheduled=False)
 
 
@@ -157,8 +155,7 @@ def _model(model: Any) -> tuple[Model, Graph | None]:
         return model, None
     if not isinstance(model, Graph):
         return Model(model), None
-    graph = passes.run(model.copy())
-    return Model(graph), graph
+    return Model(passes.run(model.copy())), model.copy()
 
 
 def _source(data: Any, inputs: Sequence[Any]) -> Source:

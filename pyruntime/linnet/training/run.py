@@ -137,7 +137,9 @@ class Run:
         reason = diagnosis.bad_feed(feeds)
         if not reason:
             count = self.step + 1 - safe.step
-            found = diagnosis.find(self.model, self.signature, safe.values, safe.step + 1, count, self._again(safe))
+            found = diagnosis.find(
+                self.model, self.history.source, self.signature, safe.values, safe.step + 1, count, self._again(safe)
+            )
         if found is not None:
             reason = f"the first result that is not finite is that of op {found.op} '{found.name}' in step {found.step}"
         kept = self.checkpoint()
@@ -159,6 +161,11 @@ class Run:
             for batch, _ in self.feed.epoch(epoch, start):
                 yield fitted(batch, self._specs, self.known)
             epoch, start = epoch + 1, 0
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether there were steps since the last record."""
+        return self._means.count > 0
 
     def record(self, scheduled: bool = True) -> dict[str, float]:
         """Means since the last record, and validation. scheduled: callbacks hear of it; otherwise it stands in the history
