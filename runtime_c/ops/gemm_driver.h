@@ -83,13 +83,6 @@ bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
 /* After operands are described: integers, layout of panels, blocks, memory. */
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode);
 
-/* Rows of the next tile when `left` rows are left: the most that there is a kernel for. */
-static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
-    int64_t n = ln_min(left, set->rows);
-    while (set->full[n] == NULL) n--;
-    return n;
-}
-
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     int64_t left = g->n - panel * g->set->width;
     return left <= g->set->width / 2 ? g->set->width / 2 : g->set->width;
