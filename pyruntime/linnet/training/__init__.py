@@ -7,6 +7,18 @@ from linnet.training.history import History
 from linnet.training.loop import fit
 from linnet.training.run import Run
 from linnet.training.saver import Saver
+from linnet.training.signatures import accumulation, signatures
 from linnet.training.tensorboard import TensorBoard
 
-__all__ = ["Callback", "EarlyStopping", "History", "Run", "Saver", "TensorBoard", "evaluate", "fit"]
+__all__ = [
+    "Callback",
+    "EarlyStopping",
+    "History",
+    "Run",
+    "Saver",
+    "TensorBoard",
+    "accumulation",
+    "evaluate",
+    "fit",
+    "signatures",
+]

@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.graph import Graph
+from linnet.errors import Error
+from linnet.file import functions_of
+from linnet.graph import Graph, nodes_behind
 from linnet.model import Model, Store
 
 Array = npt.NDArray[Any]
@@ -66,8 +68,8 @@ def find(
     batches: Iterable[Mapping[str, Array]],
 ) -> Finding | None:
     """values: the variables before training step `step`; batches: the feeds of it and of those that follow, `count` in all.
-    Steps are exact repetitions: all randomness is in the variables. graph: what the model was before it was simplified,
-    whose nodes have the names that its author knows. None when every result was finite."""
+    Steps are exact repetitions: all randomness is in the variables. graph: what the model was made of, whose nodes are not
+    fused. None when every result was finite."""
     probe, start = _Probe(model, signature), dict(values)
     first: Mapping[str, Array] = {}
     for i, feeds in enumerate(itertools.islice(batches, count)):
@@ -78,15 +80,36 @@ def find(
             first = feeds
         found = probe.first(step + i)
         if found is not None:
-            if graph is None:
+            exact = _unfused(graph, signature, found.name) if graph is not None else None
+            if exact is None:
                 return found
-            named = _Probe(Model(graph), signature)
             if i:
-                named.run(first, start)
-                named.accept()
-            named.run(feeds, before)
-            return named.first(step + i) or found
+                exact.run(first, start)
+                exact.accept()
+            exact.run(feeds, before)
+            return exact.first(step + i) or found
     return None
+
+
+def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
+    """A probe of what leads to a node of the signature, as it was built: the graph's `main` still has every node."""
+    main, entry = graph.main, graph.signatures[signature]
+    node = next((n for n in main.nodes if name in (n.name, n.outputs[0].name)), None)
+    names = {t.name: name for t, name in zip(entry.function.inputs, entry.inputs, strict=True)}
+    inputs = [t for t in main.inputs if t.name in names]
+    if node is None:
+        return None
+    try:
+        scratch = Graph()
+        scratch.variables = {n: dataclasses.replace(v, graph=scratch) for n, v in graph.variables.items()}
+        function = scratch.function("part")
+        function.fill(main, None, inputs, node.outputs[:1], nodes_behind(main, inputs, node.outputs[:1], "part"))
+        if list(functions_of(function)):  # loops keep their own nodes
+            return None
+        scratch.signature("part", function, [names[t.name] for t in inputs])
+        return _Probe(Model(scratch), "part")
+    except Error:
+        return None
 
 
 def bad_feed(feeds: Mapping[str, Array]) -> str:

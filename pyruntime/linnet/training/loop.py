@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from linnet import passes
 from linnet.data.loader import Augment
 from linnet.data.source import Arrays, Source
 from linnet.errors import Error, FileError, TrainingError, UsageError
@@ -53,8 +52,8 @@ def fit(
     """Trains a model and returns what became of it.
 
     model: a graph with a signature `train` (see Optimizer.minimize), a function that builds one, or a .lnt file (whose
-    checkpoints linnet-train and the C library then take, too). A graph is simplified first (linnet.passes) and stays as it
-    is: the trained values are in `history.store` and `history.graph`.
+    checkpoints linnet-train and the C library take, too, as those of the graph that was saved as this file). A graph stays as
+    it is: the trained values are in `history.store` and `history.graph`.
     data: {input name: array}, arrays in the order of the signature's inputs, a source or Loader of linnet.data, or a
     function that gives the batches of an epoch. epochs, steps: how long; with both, what is reached first; 1 epoch by
     default. batch_size, shuffle, augment: for data that is no Loader; a batch that is fixed in the graph decides itself.
@@ -155,7 +154,7 @@ def _model(model: Any) -> tuple[Model, Graph | None]:
         return model, None
     if not isinstance(model, Graph):
         return Model(model), None
-    return Model(passes.run(model.copy())), model.copy()
+    return Model(model), model
 
 
 def _source(data: Any, inputs: Sequence[Any]) -> Source:
