@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         converters,
         data,
         init,
+        integers,
         losses,
         metrics,
         nn,
@@ -63,8 +64,10 @@ if TYPE_CHECKING:
     )
     from linnet.passes import replace_head
     from linnet.quantize import quantize
+    from linnet.quantize_aware import quantize_aware
     from linnet.report import Report, check
     from linnet.session import Session
+    from linnet.straight_through import stop_gradient
     from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
 
 __version__ = "0.1.0"
@@ -85,6 +88,8 @@ _LAZY = {
     "scan": "linnet.control",
     "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
+    "quantize_aware": "linnet.quantize_aware",
+    "stop_gradient": "linnet.straight_through",
     "Report": "linnet.report",
     "check": "linnet.report",
     "pointwise": "linnet.mapping",
@@ -105,6 +110,7 @@ _MODULES = (
     "converters",
     "data",
     "init",
+    "integers",
     "losses",
     "metrics",
     "nn",
@@ -169,6 +175,7 @@ __all__ = [
     "from_torch",
     "gradients",
     "init",
+    "integers",
     "isa_names",
     "load_checkpoint",
     "load_device",
@@ -182,10 +189,12 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "quantize_aware",
     "replace_head",
     "scan",
     "schedules",
     "softmax_cross_entropy",
+    "stop_gradient",
     "training",
     "while_loop",
 ]  # fmt: skip
