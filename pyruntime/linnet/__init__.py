@@ -20,7 +20,7 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import autodiff, clip, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
     from linnet.autodiff import gradients
     from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
@@ -30,7 +30,20 @@ if TYPE_CHECKING:
     from linnet.losses import softmax_cross_entropy
     from linnet.mapping import pointwise
     from linnet.model import Model, Store, isa_names, load_device
-    from linnet.optimizers import SGD, Adam, AdamW, Momentum, Optimizer
+    from linnet.optimizers import (
+        LAMB,
+        LARS,
+        LBFGS,
+        SGD,
+        AdaDelta,
+        AdaGrad,
+        Adam,
+        AdamW,
+        DynamicLossScale,
+        Momentum,
+        Optimizer,
+        RMSProp,
+    )
     from linnet.passes import replace_head
     from linnet.quantize import quantize
     from linnet.report import Report, check
@@ -38,6 +51,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+_OPTIMIZERS = (
+    "LAMB", "LARS", "LBFGS", "SGD", "AdaDelta", "AdaGrad", "Adam", "AdamW", "DynamicLossScale", "Momentum", "Optimizer",
+    "RMSProp",
+)  # fmt: skip
 _LAZY = {
     "from_onnx": "linnet.converters.onnx",
     "from_tflite": "linnet.converters.tflite",
@@ -59,19 +76,25 @@ _LAZY = {
     "isa_names": "linnet.model",
     "load_device": "linnet.model",
     "softmax_cross_entropy": "linnet.losses",
-    **dict.fromkeys(("SGD", "Adam", "AdamW", "Momentum", "Optimizer"), "linnet.optimizers"),
+    **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
+    "autodiff", "clip", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
 )  # fmt: skip
 
 __all__ = [
+    "LAMB",
+    "LARS",
+    "LBFGS",
     "SGD",
+    "AdaDelta",
+    "AdaGrad",
     "Adam",
     "AdamW",
     "Checkpoint",
     "ConversionError",
     "DeviceError",
+    "DynamicLossScale",
     "Error",
     "FileError",
     "Function",
@@ -83,6 +106,7 @@ __all__ = [
     "Optimizer",
     "Problem",
     "Quantization",
+    "RMSProp",
     "Report",
     "ResourceError",
     "Session",
@@ -92,7 +116,7 @@ __all__ = [
     "UsageError",
     "Variable",
     "autodiff",
-    "check",
+    "check", "clip",
     "cond",
     "converters",
     "from_onnx",
@@ -116,7 +140,7 @@ __all__ = [
     "scan",
     "softmax_cross_entropy",
     "while_loop",
-]
+]  # fmt: skip
 
 
 class _Package(ModuleType):

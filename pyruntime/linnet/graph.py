@@ -457,6 +457,19 @@ class Graph:
 
         return freeze(self, values, signature)
 
+    def to_onnx(
+        self,
+        path: str | Path,
+        values: Mapping[str, npt.ArrayLike] | None = None,
+        signature: str = "infer",
+        opset: int = 21,
+    ) -> None:
+        """Writes one signature as an ONNX model, variables at `values` or their initial ones as its weights: see
+        `linnet.converters.onnx.export.to_onnx`."""
+        from linnet.converters.onnx.export import to_onnx
+
+        to_onnx(self, path, values, signature=signature, opset=opset)
+
     def save(self, path: str | Path) -> None:
         """Writes the .lnt file, atomically (a temporary file, then a rename)."""
         from linnet.file import write

@@ -83,8 +83,11 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
         if (node == NULL) return ln_work_no_memory(w);
         for (int32_t k = 0; k < source->n_inputs; ++k)
             node->inputs[k] = source->inputs[k] < 0 ? -1 : base + source->inputs[k];
-        for (int32_t o = 0; o < source->n_outputs; ++o)
-            node->outputs[o] = source->outputs[o] < 0 ? -1 : base + source->outputs[o];
+        const bool calls = node->op->id == LN_OP_IF || node->op->id == LN_OP_WHILE || node->op->id == LN_OP_CALL;
+        for (int32_t o = 0; o < source->n_outputs; ++o) {
+            const int32_t value = source->outputs[o]; /* what a function makes for nobody is not made */
+            node->outputs[o] = value < 0 || (calls && !needed[value]) ? -1 : base + value;
+        }
         linnet_status status = ln_pass_infer(w, node);
         if (status != LINNET_OK) {
             if (w->error != NULL && w->error->op[0] == 0) ln_at_node(w->error, i, source->name);

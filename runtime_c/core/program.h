@@ -36,7 +36,7 @@ typedef struct ln_step {
     int32_t packed;  /* of constants that the kernel rearranges: index in the program's list, else -1 */
     uint32_t folded; /* bit i: input i, which the kernel rearranges, was computed while planning, and has no lasting */
     uint64_t content[2]; /* address; a digest of all those inputs */
-    int32_t threads[2];  /* per phase */
+    int32_t threads[2];  /* of phase 0, and of each later one */
     int32_t dims_slot;   /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
     int32_t index;       /* of the node in its function */
     const char *name;

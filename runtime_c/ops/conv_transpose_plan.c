@@ -56,8 +56,10 @@ bool ln_transpose_supports(const ln_call *call) {
 bool ln_transpose_preferred(const ln_call *call) {
     const ln_tensor *w = &call->inputs[1];
     const ln_conv_transpose_attributes *a = call->attributes;
-    bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group;
-    return (few || ln_dtype_is_float(call->inputs[0].dtype)) && ln_transpose_supports(call);
+    bool few = w->dims[1] <= 16 || w->dims[0] <= 32 * a->group, steps = false;
+    for (int64_t i = 0; i < a->strides.n; i++) steps = steps || a->strides.v[i] != 1;
+    /* Without a stride it is a convolution, all of whose products count. */
+    return (ln_dtype_is_float(call->inputs[0].dtype) ? steps : few) && ln_transpose_supports(call);
 }
 
 linnet_status ln_transpose_configure(ln_call *call) {

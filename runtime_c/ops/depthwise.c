@@ -6,12 +6,17 @@ static bool has_bias(const ln_call *call) { return call->n_inputs > 2 && call->i
 
 static const ln_tensor *result_of(const ln_call *call) { return call->inner != NULL ? call->inner : &call->outputs[0]; }
 
+static linnet_status window_of(const ln_call *call, ln_window *g) {
+    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1];
+    return call->op->id == LN_OP_CONV ? ln_window_conv(call->attributes, x, w, g, NULL)
+                                      : ln_window_conv_transpose(call->attributes, x, w, g, NULL);
+}
+
 /* One channel per group, channels innermost on both sides. */
 static bool shape_fits(const ln_call *call) {
-    const ln_conv_attributes *a = call->attributes;
-    const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
+    const ln_tensor *x = &call->inputs[0], *y = result_of(call);
     ln_window g;
-    if (ln_window_conv(a, x, w, &g, NULL) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
+    if (window_of(call, &g) != LINNET_OK || g.group != g.in_channels || g.out_channels != g.in_channels ||
         g.kernel[0] * g.kernel[1] > LN_DEPTHWISE_ROWS)
         return false;
     /* A single channel would leave the vectors empty: the matrix product has at least its taps in a row. */
@@ -26,6 +31,13 @@ bool ln_depthwise_supports_float(const ln_call *call) {
     int dtype = call->inputs[0].dtype;
     return (dtype == LINNET_F32 || dtype == LINNET_F16 || dtype == LINNET_BF16) && call->inputs[1].dtype == dtype &&
            (!has_bias(call) || call->inputs[2].dtype == dtype) && shape_fits(call);
+}
+
+bool ln_depthwise_supports_transpose(const ln_call *call) {
+    ln_window g;
+    return call->epilogue == NULL && call->inputs[0].dtype == LINNET_F32 && ln_depthwise_supports_float(call) &&
+           call->inputs[0].dims[0] > 0 && window_of(call, &g) == LINNET_OK && g.in_channels > 1 &&
+           (g.stride[2] == 1 || g.dilation[2] == 1);
 }
 
 bool ln_depthwise_supports_integer(const ln_call *call) {
@@ -69,11 +81,10 @@ static bool sums_fit(const ln_call *call, const ln_depthwise *d) {
 }
 
 linnet_status ln_depthwise_configure(ln_call *call) {
-    const ln_conv_attributes *a = call->attributes;
     const ln_tensor *x = &call->inputs[0], *w = &call->inputs[1], *y = result_of(call);
     ln_depthwise *d = call->state = ln_call_state(call, sizeof *d);
     if (d == NULL) return LINNET_OUT_OF_MEMORY;
-    linnet_status status = ln_window_conv(a, x, w, &d->window, NULL);
+    linnet_status status = window_of(call, &d->window);
     if (status != LINNET_OK) return status;
     const ln_window *g = &d->window;
     d->x = ln_window_strides_of(x, g->channel_axis);
@@ -90,7 +101,8 @@ linnet_status ln_depthwise_configure(ln_call *call) {
      */
     d->direct = !d->integer && call->outputs[0].dtype == LINNET_F32 && call->n_extra == 0;
     if (d->integer) {
-        status = ln_requant_prepare(call, x, w, 0, y, d->channels, (int)a->requant, &d->requant);
+        status = ln_requant_prepare(call, x, w, 0, y, d->channels,
+                                    (int)((const ln_conv_attributes *)call->attributes)->requant, &d->requant);
         if (status != LINNET_OK) return status;
         d->sums_fit = sums_fit(call, d);
     }

@@ -32,9 +32,22 @@ typedef struct ln_depthwise_weights {
     const int64_t *wide_bias;
 } ln_depthwise_weights;
 
+/* A planned weight gradient: sums of `part` lines of g each, [part][tap][padded], in scratch. */
+typedef struct ln_depthwise_gradient {
+    ln_window window;
+    ln_window_strides x, g;
+    int64_t channels, padded, parts, part;
+} ln_depthwise_gradient;
+
+bool ln_depthwise_gradient_supports(const ln_call *call);
+linnet_status ln_depthwise_gradient_configure(ln_call *call);
+/* Phase 1: channels [begin, end) of the weights from their parts. */
+void ln_depthwise_gradient_finish(const ln_call *call, const ln_buffers *b, int64_t begin, int64_t end);
+
 ln_depthwise_weights ln_depthwise_weights_of(const ln_call *call, const ln_buffers *b);
 bool ln_depthwise_supports_float(const ln_call *call);
 bool ln_depthwise_supports_integer(const ln_call *call);
+bool ln_depthwise_supports_transpose(const ln_call *call); /* conv_transpose */
 linnet_status ln_depthwise_configure(ln_call *call);
 void ln_depthwise_pack(const ln_call *call, void *packed);
 /* Phase 0 of calls whose weights are not constant. */

@@ -83,19 +83,13 @@ bool ln_gemm_output_ok(const ln_call *call, int64_t ldc, int64_t columns);
 /* After operands are described: integers, layout of panels, blocks, memory. */
 linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_axis, int64_t channels, int mode);
 
-/* Rows of the next tile when `left` rows are left: the most that there is a kernel for. */
-static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
-    int64_t n = ln_min(left, set->rows);
-    while (set->full[n] == NULL) n--;
-    return n;
-}
-
 static inline int64_t ln_gemm_panel_width(const ln_gemm *g, int64_t panel) {
     int64_t left = g->n - panel * g->set->width;
     return left <= g->set->width / 2 ? g->set->width / 2 : g->set->width;
 }
 
-/* Whether positions (batch, z, y, x) lie evenly, *step apart (fallback: when there is one). Axes of size 1 do not matter.
+/* Whether positions (batch, z, y, x) lie evenly, *step apart (fallback: when there is one). Axes of size 1 do not
+ * matter.
  */
 bool ln_gemm_linear(const ln_window_strides *s, int64_t batch, const int64_t *size, int64_t fallback, int64_t *step);
 

@@ -44,7 +44,7 @@ bool ln_gemm_gradient_supports(const ln_call *call) {
     if (call->epilogue != NULL || call->inputs[0].dtype != LINNET_F32 || call->outputs[0].dtype != LINNET_F32 ||
         ln_count(&call->inputs[0]) <= 0 || ln_count(&call->inputs[1]) <= 0 || !ln_is_dense(&call->outputs[0]))
         return false;
-    return describe(call, &p) && (p.window.group == 1 || p.window.out_channels / p.window.group >= 4);
+    return describe(call, &p);
 }
 
 linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set) {

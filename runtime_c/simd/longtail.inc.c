@@ -19,6 +19,7 @@
 #endif
 
 #include "simd/depthwise.inc.c"
+#include "simd/depthwise_gradient.inc.c"
 #include "simd/softmax.inc.c"
 #include "simd/recurrent.inc.c"
 

@@ -35,6 +35,37 @@ static void conv(int spatial, int batch, int group, int out, int in, int most, c
     compare(&t);
 }
 
+/* Transposed convolution of one channel per group: what a depthwise convolution gives back to its input. */
+static void depthwise_transpose(int channels) {
+    const int stride = 1 + random_below(3), dilation = stride == 1 ? 1 + random_below(2) : 1,
+              kernel = 1 + random_below(5);
+    int64_t pads[4] = {random_below(3), random_below(kernel), random_below(3), random_below(kernel)};
+    int64_t strides[2] = {1 + random_below(2), stride}, dilations[2] = {1 + random_below(2), dilation};
+    int64_t extra[2] = {random_below((int)strides[0]), random_below(stride)};
+    const ln_conv_transpose_attributes a = {.strides = {strides, 2},
+                                            .dilations = {dilations, 2},
+                                            .pads = {pads, 4},
+                                            .output_padding = {extra, 2},
+                                            .group = channels,
+                                            .channel_axis = 1};
+    char name[160];
+    snprintf(name, sizeof name, "depthwise conv_transpose c%d k%d s%d d%d", channels, kernel, stride, dilation);
+    test_case t = {.name = name,
+                   .op = LN_OP_CONV_TRANSPOSE,
+                   .attributes = &a,
+                   .n_inputs = 3,
+                   .n_outputs = 1,
+                   .y_layout = LN_LAYOUT_CHANNELS_LAST,
+                   .tolerance = 1e-5,
+                   .expect = "conv_transpose_depthwise"};
+    t.inputs[0] = TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, channels, 4 + random_below(5), 6 + random_below(20));
+    t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, channels, 1, 3, kernel);
+    t.inputs[2] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, channels);
+    t.constant[1] = t.constant[2] = random_below(2);
+    if (random_below(2)) t.inputs[2].dtype = LINNET_NONE;
+    compare(&t);
+}
+
 static void pool(int rank, int channel_axis) {
     int64_t x[5] = {1 + random_below(2)}, g[5], kernel[3], strides[3], dilations[3], pads[6];
     const int spatial = rank - 2, channels = 1 + random_below(150), ceil_mode = random_below(2);
@@ -90,6 +121,10 @@ int main(void) {
              "conv_gradient_f32");
     for (int i = 0; i < 6; i++)
         conv(2, 3, 1, sizes[random_below(19)], sizes[random_below(19)], 40, "conv_gradient_f32");
+    for (int i = 0; i < 60; i++)
+        conv(1 + i % 3, 1 + random_below(3), 2 + random_below(80), 1, 1, i % 3 == 2 ? 3 : 20,
+             "conv_gradient_depthwise");
+    for (int i = 0; i < 40; i++) depthwise_transpose(2 + random_below(70));
     for (int i = 0; i < 60; i++) pool(3 + i % 3, i % 2 ? 1 : -1);
     return report("gradients");
 }

@@ -4,25 +4,39 @@ RULES (rules.py, and by family maps.py, copies.py, windows.py) has one rule per 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, overload
 
 from linnet._generated.op_table import OPS
 from linnet.autodiff._tools import FLOAT_DTYPES, add_up, filled
 from linnet.autodiff.rules import RULES
+from linnet.autodiff.sparse import SparseRows, join
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Node, Tensor, Variable
 from linnet.straight_through import STOPPED
 
-__all__ = ["gradients"]
+__all__ = ["SparseRows", "gradients"]
 
 
-def gradients(loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None) -> list[Tensor]:
+@overload
+def gradients(
+    loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, sparse: Literal[False] = False
+) -> list[Tensor]: ...
+@overload
+def gradients(
+    loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, *, sparse: Literal[True]
+) -> list[Tensor | SparseRows]: ...
+def gradients(
+    loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, sparse: bool = False
+) -> Sequence[Tensor | SparseRows]:
     """The derivative of `loss` with respect to each of `wanted`, as tensors of the same function.
 
     loss: a float tensor; when it has more than one element, the derivative is that of their sum. wanted: float tensors of
     the same function, or variables (every read of the variable in that function counts). seed: the gradient of `loss`
     itself, of its dtype and shape; ones when absent. Returns one tensor per entry, of its dtype and shape; zeros where the
-    loss does not depend on it. Only nodes on a path from `wanted` to `loss` are differentiated, and what is emitted can be
-    differentiated again. Reverse accumulation, Griewank and Walther, "Evaluating Derivatives", 2008, chapter 3.
+    loss does not depend on it. sparse: a variable that only gathers of rows read has its gradient as SparseRows, which an
+    optimizer takes as they are; otherwise as a tensor like the others. Only nodes on a path from `wanted` to `loss` are
+    differentiated, and what is emitted can be differentiated again. Reverse accumulation, Griewank and Walther, "Evaluating
+    Derivatives", 2008, chapter 3.
     Raises UsageError for tensors of integers or of another function, GraphError for a node on the path that has no
     gradient; it names the node, its op and the reason.
     """
@@ -50,31 +64,43 @@ def gradients(loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | 
     try:
         found = dict(zip(flat, walk(nodes, {loss: seed}, flat), strict=True))
     except Exception:
-        del function.nodes[len(nodes) :]  # nothing of a gradient that cannot be made stays
+        function.nodes[:] = nodes  # nothing of a gradient that cannot be made stays
+        for node in nodes:
+            for tensor in node.outputs:
+                tensor.node = node
         raise
-    result = []
+    result: list[Tensor | SparseRows] = []
     for item, group in zip(wanted, sources, strict=True):
         parts = [g for t in group if (g := found[t]) is not None]
-        if parts:
-            result.append(add_up(parts))
-        elif isinstance(item, Variable):
-            result.append(function.constant(item.value * 0, f"{item.name}_gradient"))
-        else:
-            result.append(filled(item, 0.0))
+        like = item.tensor(loss)
+        total = _total(parts, like) if parts else filled(like, 0.0)
+        result.append(total.tensor(like) if isinstance(total, SparseRows) and not sparse else total)
     return result
 
 
-def walk(nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Tensor]) -> list[Tensor | None]:
-    """Gradients of `wanted` from those of some outputs of `nodes`; None where there is no path. nodes: in order of use."""
+def _total(parts: list[Tensor | SparseRows], like: Tensor) -> Tensor | SparseRows:
+    """The sum of partial gradients: of rows as long as all are, else of tensors of `like`'s shape."""
+    rows = [p for p in parts if isinstance(p, SparseRows)]
+    dense = [p for p in parts if not isinstance(p, SparseRows)]
+    if not rows:
+        return add_up(dense)
+    return join(rows).add_to(add_up(dense)) if dense else join(rows)
+
+
+def walk(
+    nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Tensor]
+) -> list[Tensor | SparseRows | None]:
+    """Gradients of `wanted` from those of some outputs of `nodes`; None where there is no path, SparseRows for a read of a
+    variable that only gathers of rows read. nodes: in order of use."""
     active = set(wanted)
     for node in nodes:
         if node.source == STOPPED:
             continue
         if any(t in active for t in node.inputs if t is not None):
             active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES)
-    partial: dict[Tensor, list[Tensor]] = {t: [g] for t, g in seeds.items() if t in active}
+    partial: dict[Tensor, list[Tensor | SparseRows]] = {t: [g] for t, g in seeds.items() if t in active}
     for node in reversed(nodes):
-        given = [add_up(partial[t]) if t in partial else None for t in node.outputs]
+        given = [_dense(partial, t) for t in node.outputs]
         if not any(g is not None for g in given):
             continue
         needs = [t is not None and t in active for t in node.inputs]
@@ -83,10 +109,19 @@ def walk(nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Te
         for tensor, gradient in zip(node.inputs, _back(node, given, needs), strict=True):
             if tensor is not None and gradient is not None and tensor in active:
                 partial.setdefault(tensor, []).append(gradient)
-    return [add_up(partial[t]) if t in partial else None for t in wanted]
+    return [_total(partial[t], t) if t in partial else None for t in wanted]
 
 
-def _back(node: Node, given: list[Tensor | None], needs: list[bool]) -> list[Tensor | None]:
+def _dense(partial: dict[Tensor, list[Tensor | SparseRows]], t: Tensor) -> Tensor | None:
+    """The gradient of what a node made, which only reads of variables have in rows."""
+    total = _total(partial[t], t) if t in partial else None
+    assert not isinstance(total, SparseRows)
+    if total is not None:
+        partial[t] = [total]  # made once
+    return total
+
+
+def _back(node: Node, given: list[Tensor | None], needs: list[bool]) -> list[Tensor | SparseRows | None]:
     """The gradients of a node's inputs by its op's rule."""
     function, source = node.outputs[0].function, node.outputs[0].function.source
     function.source = node.source

@@ -4,7 +4,7 @@ and the derivative of an op through nodes that compute the same."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,8 +13,11 @@ from linnet.errors import GraphError
 from linnet.graph import Dim, Node, Tensor, numpy_dtype
 from linnet.mapping import Expr, pointwise
 
+if TYPE_CHECKING:
+    from linnet.autodiff.sparse import SparseRows
+
 FLOAT_DTYPES = frozenset({"f32", "f64", "f16", "bf16"})
-Gradients = Sequence[Tensor | None]
+Gradients = Sequence["Tensor | SparseRows | None"]
 Rule = Callable[[Node, list[Tensor | None], list[bool]], Gradients]
 
 
@@ -116,7 +119,7 @@ def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
 
 def through(
     build: Callable[..., Tensor], inputs: Sequence[Tensor | None], given: Tensor, needs: Sequence[bool]
-) -> list[Tensor | None]:
+) -> Gradients:
     """The gradients of an op by those of nodes that compute the same: `build` makes them of fresh names for the inputs."""
     from linnet.autodiff import walk
 

@@ -73,6 +73,8 @@ def _slice(node: Node, x: Tensor, g: Tensor) -> Tensor:
     starts = _values(node, "starts", 1, "starts")
     axes = [a % rank for a in _values(node, "axes", 3, "axes")] or list(range(len(starts)))
     steps = _values(node, "steps", 4, "steps") or [1] * len(axes)
+    if steps == [-1] and starts == [-1] and _values(node, "ends", 2, "ends")[0] <= -(1 << 62):  # all of it, backwards
+        return ops.copy([g], kind="slice", starts=[-1], ends=[-(1 << 63)], axes=axes, steps=[-1])[0]
     if any(s != 1 for s in steps):
         return _scattered(node, x, g)
     before, sizes = [0] * rank, shape_of(x)
@@ -127,14 +129,16 @@ def _blocks(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 
 def _scattered(node: Node, x: Tensor, g: Tensor) -> Tensor:
-    """Any copy of a tensor of known size: the same copy of the elements' numbers says where each came from."""
-    sizes = static(x)
-    numbers = x.function.constant(np.arange(int(np.prod(sizes)), dtype=np.int64).reshape(sizes))
+    """Any copy: the same copy of the elements' numbers says where each came from."""
+    if x.static_shape is not None:
+        count = int(np.prod(x.static_shape))
+        numbers = x.function.constant(np.arange(count, dtype=np.int64).reshape(x.static_shape))
+    else:
+        size = ops.reduce(ops.shape(x), kind="prod", keep_dims=False)
+        numbers = reshape_like(ops.range_(integers(x, 0), size, integers(x, 1)), x)
     came = emit("copy", [numbers, *node.inputs[1:]], node.attributes)[0]
-    zeros = x.function.constant(np.zeros(int(np.prod(sizes)), np.float32), dtype="f32")
-    zeros = zeros if g.dtype == "f32" else ops.cast(zeros, dtype=g.dtype)
-    flat = [ops.reshape(t, [-1]) for t in (came, g)]
-    return ops.reshape(ops.scatter(zeros, *flat, reduction="add"), sizes)
+    zeros, flat = ops.reshape(filled(x, 0.0), [-1]), [ops.reshape(t, [-1]) for t in (came, g)]
+    return reshape_like(ops.scatter(zeros, *flat, reduction="add"), x)
 
 
 _KINDS: dict[str, Callable[[Node, Tensor, Tensor], Tensor]] = {

@@ -20,8 +20,12 @@ from linnet.autodiff._tools import (
     through,
     unbroadcast,
 )
+from linnet.autodiff.control import call_gradient, if_gradient
 from linnet.autodiff.copies import copy_gradient
+from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
+from linnet.autodiff.recurrent import recurrent_gradient
+from linnet.autodiff.sparse import rows_of
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
@@ -217,7 +221,7 @@ def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
 
 
 def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient added at the indices."""
+    """Zeros, with the gradient added at the indices; of whole rows of a variable: these rows."""
     x, _, g = _first(node, given)
     indices, kind = node.inputs[1], node.attribute("kind")
     assert indices is not None
@@ -231,6 +235,8 @@ def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
     axis, count = node.attribute("axis") % rank, len(shape_of(indices))
     if node.attribute("batch_dims"):
         raise GraphError("gather with batch_dims has no gradient rule", code=301)
+    if axis == 0 and x.variable is not None and x.static_shape is not None:
+        return [rows_of(x, indices, g)]
     rows = ops.copy([indices], kind="unsqueeze", axes=[count])[0]
     if axis == 0:
         return [ops.scatter(filled(x, 0.0), rows, g, kind="nd", reduction="add")]
@@ -302,6 +308,10 @@ RULES: dict[str, Rule] = {
     "cumsum": cumsum_gradient,
     "top_k": top_k_gradient,
     "cast": cast_gradient,
+    "recurrent": recurrent_gradient,
+    "if": if_gradient,
+    "while": while_gradient,
+    "call": call_gradient,
     **windows.RULES,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""

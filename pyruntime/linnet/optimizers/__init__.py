@@ -1,10 +1,15 @@
-"""Optimizers: update rules as graphs. base.py has the class that all share, first_order.py the rules of the field.
+"""Optimizers: update rules as graphs. base.py has the class that all share; descent.py, adaptive.py and lbfgs.py the rules.
 One of your own is a subclass with one method, `rule` (docs/optimizers.md)."""
 
 from __future__ import annotations
 
-from linnet.optimizers.adaptive import Adam, AdamW
-from linnet.optimizers.base import Optimizer, Rate, Updates
-from linnet.optimizers.descent import SGD, Momentum
+from linnet.optimizers.adaptive import LAMB, AdaDelta, AdaGrad, Adam, AdamW, RMSProp
+from linnet.optimizers.base import Gradient, Optimizer, Rate, Updates
+from linnet.optimizers.descent import LARS, SGD, Momentum
+from linnet.optimizers.lbfgs import LBFGS
+from linnet.optimizers.scaling import DynamicLossScale
 
-__all__ = ["SGD", "Adam", "AdamW", "Momentum", "Optimizer", "Rate", "Updates"]
+__all__ = [
+    "LAMB", "LARS", "LBFGS", "SGD", "AdaDelta", "AdaGrad", "Adam", "AdamW", "DynamicLossScale", "Gradient", "Momentum",
+    "Optimizer", "RMSProp", "Rate", "Updates",
+]  # fmt: skip

@@ -2,20 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from linnet.autodiff._tools import elementwise
-from linnet.graph import Tensor
+from linnet.graph import Tensor, Variable
 from linnet.mapping import Expr
-from linnet.optimizers.base import Optimizer, Rate, number
+from linnet.optimizers._step import Step, number
+from linnet.optimizers.base import Optimizer, Rate
+from linnet.optimizers.descent import norm, vector
+
+
+class AdaGrad(Optimizer):
+    """Duchi, Hazan and Singer 2011: s = s + g * g; w - rate * g / (sqrt(s) + epsilon).
+
+    rate_decay: the rate of step n (from 0) is learning_rate / (1 + n * rate_decay). initial: the first s.
+    """
+
+    rows: ClassVar[str] = "exact"
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        epsilon: float = 1e-10,
+        *,
+        rate_decay: float = 0.0,
+        initial: float = 0.0,
+        **options: Any,
+    ) -> None:
+        super().__init__(learning_rate, **options)
+        self.epsilon, self.rate_decay = (
+            number("epsilon", epsilon, least=0.0),
+            number("rate_decay", rate_decay, least=0.0),
+        )
+        self.slots = {"sum": number("initial", initial, least=0.0)}  # type: ignore[misc]
+
+    def scalars(self, step: Tensor) -> dict[str, Tensor]:
+        if not self.rate_decay:
+            return {}
+        return {"share": elementwise([step], lambda n: 1.0 / (1.0 + (n - 1.0) * self.rate_decay), "f64")}
+
+    def rule(self, w: Any, g: Any, rate: Any, *slots: Any, **scalars: Any) -> Any:
+        total = slots[0] + g * g
+        return w - rate * scalars.get("share", 1.0) * g / (total.sqrt() + self.epsilon), total
+
+
+class AdaDelta(Optimizer):
+    """Zeiler 2012: steps as large as the last ones were, sqrt(d + epsilon) / sqrt(s + epsilon) * g, with moving averages s of
+    g squared and d of the steps squared."""
+
+    slots = ("square", "delta")
+
+    def __init__(self, learning_rate: Rate = 1.0, rho: float = 0.9, epsilon: float = 1e-6, **options: Any) -> None:
+        super().__init__(learning_rate, **options)
+        self.rho, self.epsilon = number("rho", rho, least=0.0, below=1.0), number("epsilon", epsilon, least=0.0)
+
+    def rule(self, w: Any, g: Any, rate: Any, *slots: Any, **scalars: Any) -> Any:
+        square, delta = slots
+        square = self.rho * square + (1 - self.rho) * g * g
+        step = (delta + self.epsilon).sqrt() / (square + self.epsilon).sqrt() * g
+        return w - rate * step, square, self.rho * delta + (1 - self.rho) * step * step
+
+
+class RMSProp(Optimizer):
+    """Tieleman and Hinton 2012: w - rate * g / (sqrt(s) + epsilon), with a moving average s of g squared.
+
+    alpha: of the average. centered: the average's variance in place of s (Graves 2013). momentum: of the steps.
+    """
+
+    def __init__(
+        self,
+        learning_rate: Rate = 0.01,
+        alpha: float = 0.99,
+        epsilon: float = 1e-8,
+        *,
+        momentum: float = 0.0,
+        centered: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(learning_rate, **options)
+        self.alpha, self.epsilon = number("alpha", alpha, least=0.0), number("epsilon", epsilon, least=0.0)
+        self.momentum, self.centered = number("momentum", momentum, least=0.0), centered
+        self.slots = ("square", *["mean"][:centered], *["momentum"][: self.momentum > 0])  # type: ignore[misc]
+
+    def rule(self, w: Any, g: Any, rate: Any, *slots: Any, **scalars: Any) -> Any:
+        square, *others = slots
+        square = self.alpha * square + (1 - self.alpha) * g * g
+        made, spread = [square], square
+        if self.centered:
+            made.append(others[0] + (1 - self.alpha) * (g - others[0]))
+            spread = square - made[1] * made[1]
+        step = g / (spread.sqrt() + self.epsilon)
+        if self.momentum:
+            step = self.momentum * others[-1] + step
+            made.append(step)
+        return w - rate * step, *made
 
 
 class Adam(Optimizer):
     """Kingma and Ba 2015: w - rate * m' / (sqrt(v') + epsilon), with moving averages m of g and v of g squared, each
     corrected for its beginning at 0.
 
-    betas: of the two averages. amsgrad: the largest v so far in place of v (Reddi et al. 2018).
+    betas: of the two averages. amsgrad: the largest v so far in place of v (Reddi et al. 2018). lazy: for SparseRows,
+    torch.optim.SparseAdam.
     """
 
     def __init__(
@@ -36,11 +125,13 @@ class Adam(Optimizer):
         """The corrections, in f64: in f32 the first of them would be off by 5e-5."""
         return {name: correction(step, beta) for name, beta in zip(("of_m", "of_v"), self.betas, strict=True)}
 
+    def averages(self, g: Any, m: Any, v: Any) -> tuple[Any, Any]:
+        """The moving averages with g in them."""
+        return self.betas[0] * m + (1 - self.betas[0]) * g, self.betas[1] * v + (1 - self.betas[1]) * g * g
+
     def rule(self, w: Any, g: Any, rate: Any, *slots: Any, **scalars: Any) -> Any:
-        m, v, *top = slots
-        m = self.betas[0] * m + (1 - self.betas[0]) * g
-        v = self.betas[1] * v + (1 - self.betas[1]) * g * g
-        top = [top[0].max(v)] if self.amsgrad else []
+        m, v = self.averages(g, *slots[:2])
+        top = [slots[2].max(v)] if self.amsgrad else []
         root = ((top[0] if top else v) * scalars["of_v"]).sqrt()
         return w - rate * scalars["of_m"] * m / (root + self.epsilon), m, v, *top
 
@@ -58,6 +149,50 @@ class AdamW(Adam):
         **options: Any,
     ) -> None:
         super().__init__(learning_rate, betas, epsilon, weight_decay=weight_decay, decoupled=True, **options)
+
+
+class LAMB(Adam):
+    """Layer-wise adaptive moments for large batches (You et al. 2020): w - rate * |w| / |r| * r with Adam's step and weight
+    decay in r = m' / (sqrt(v') + epsilon) + weight_decay * w. Where |w| or |r| is 0 the ratio is 1.
+
+    skip: which variables get neither ratio nor weight decay; by default biases and other vectors.
+    """
+
+    rows: ClassVar[str] = "never"
+
+    def __init__(
+        self,
+        learning_rate: Rate = 1e-3,
+        betas: Sequence[float] = (0.9, 0.999),
+        epsilon: float = 1e-6,
+        *,
+        weight_decay: float = 1e-2,
+        skip: Callable[[Variable], bool] = vector,
+        **options: Any,
+    ) -> None:
+        super().__init__(learning_rate, betas, epsilon, weight_decay=weight_decay, **options)
+        self.skip = skip
+
+    def update(self, variable: Variable, w: Tensor, g: Tensor, slots: list[Tensor], step: Step) -> list[Tensor]:
+        skip, decay = self.skip(variable), self.weight_decay if self._decays(variable) else 0.0
+
+        def direction(step: Step, w: Expr, g: Expr, *own: Expr) -> list[Expr]:
+            m, v = self.averages(-g if self.maximize else g, *own)
+            r = step.scalars["of_m"] * m / ((v * step.scalars["of_v"]).sqrt() + self.epsilon)
+            r = r if skip else r + decay * w
+            return [w - step.rate * r if skip else r, m, v]
+
+        first, m, v = step.map([w, g, *slots], direction, [w, *slots], self.name(variable))
+        if skip:
+            return [first, m, v]
+
+        def ratio(w: Expr, r: Expr) -> Expr:
+            return ((w > 0.0) & (r > 0.0)).select(w / r, 1.0)
+
+        scale = elementwise([norm(w), norm(first)], ratio, w.dtype)
+        inner = step.with_scalars(ratio=scale)
+        (made,) = inner.map([w, first], lambda s, w, r: [w - s.rate * s.scalars["ratio"] * r], [w], self.name(variable))
+        return [made, m, v]
 
 
 def correction(step: Tensor, beta: float) -> Tensor:

@@ -10,15 +10,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from linnet.autodiff import SparseRows, gradients
+from linnet.autodiff._tools import FLOAT_DTYPES, elementwise, expand_like, filled
 from linnet.errors import UsageError
 from linnet.graph import Graph, Tensor, Variable
-from linnet.mapping import FLOATS, REGISTER, Expr, pointwise
+from linnet.mapping import Expr
 from linnet.operators import Operators
+from linnet.optimizers._step import Step, behind, number, state
+from linnet.optimizers.scaling import DynamicLossScale, all_finite, unscaled
 
 Rate = float | Tensor | Variable | Callable[[Tensor], Tensor]
 """A learning rate: a number; a scalar tensor or variable; or a schedule, a function of the step (f64 scalar, 0 at first)."""
 Updates = dict[Variable, Tensor]
-Gradients = Mapping[Variable, Tensor]
+Gradient = Tensor | SparseRows
+Clip = Callable[[dict[Variable, Gradient]], dict[Variable, Gradient]]
 
 
 class Optimizer:
@@ -35,10 +40,16 @@ class Optimizer:
     learning_rate: see Rate. weight_decay: this much of the variable is added to its gradient (L2); or, decoupled, this much
     of it times the rate is taken off before the step. decay: which variables that is for; all when absent. maximize: climb
     instead of descend. clip: from all gradients those that are applied, before anything else (linnet.clip has the usual).
+    lazy: where a variable's gradient is SparseRows (that of an embedding), rows without gradient and their slots stay as they
+    are, as in torch.optim.SparseAdam, and a step costs the same however many rows there are. Without it every optimizer does
+    what it does with a dense gradient; SGD and AdaGrad without weight decay do both at once. loss_scale: a number, or a
+    DynamicLossScale: so many times the loss is differentiated, so that small gradients survive 16 bits.
     """
 
     slots: ClassVar[Mapping[str, float] | Sequence[str]] = ()
     """State per variable, of its shape: names, or names with the value they begin with (0 otherwise)."""
+    rows: ClassVar[str] = "lazy"
+    """"exact": a zero gradient changes nothing, so that sparse is dense; "lazy": a choice; "never": rows depend on others."""
 
     def __init__(
         self,
@@ -46,13 +57,13 @@ class Optimizer:
         *,
         weight_decay: float = 0.0,
         decoupled: bool = False,
-        maximize: bool = False,
-        clip: Callable[[dict[Variable, Tensor]], dict[Variable, Tensor]] | None = None,
         decay: Callable[[Variable], bool] | None = None,
+        maximize: bool = False,
+        clip: Clip | None = None,
+        lazy: bool = False,
+        loss_scale: float | DynamicLossScale | None = None,
     ) -> None:
         self.learning_rate = learning_rate
-        self.weight_decay = number("weight_decay", weight_decay, least=0.0)
-        self.decoupled, self.maximize, self.clip, self.decay = decoupled, maximize, clip, decay
         if isinstance(learning_rate, int | float | np.number):
             self.learning_rate = number("learning_rate", learning_rate, least=0.0)
         elif not callable(learning_rate) and not isinstance(learning_rate, Operators):
@@ -60,6 +71,16 @@ class Optimizer:
                 "this is no learning rate", code=101, tensor="learning_rate",
                 expected="a number, a schedule, or a scalar tensor", got=repr(learning_rate),
             )  # fmt: skip
+        if lazy and self.rows == "never":
+            raise UsageError(
+                f"{type(self).__name__} cannot be lazy: what it does to a row depends on all rows", code=101,
+                tensor="lazy", hint="use Adam, Momentum or AdaGrad for this variable",
+            )  # fmt: skip
+        self.weight_decay = number("weight_decay", weight_decay, least=0.0)
+        self.decoupled, self.decay, self.maximize = decoupled, decay, maximize
+        self.clip, self.lazy, self.loss_scale = clip, lazy, loss_scale
+        if isinstance(loss_scale, int | float | np.number):
+            self.loss_scale = number("loss_scale", loss_scale, least=1e-30)
         self._names: weakref.WeakKeyDictionary[Graph, str] = weakref.WeakKeyDictionary()
 
     # What a subclass may give.
@@ -73,17 +94,12 @@ class Optimizer:
         """Scalars that all variables share, by the name under which `rule` gets them. step: f64 scalar, 1 at the first."""
         return {}
 
-    def update(self, variable: Variable, w: Tensor, g: Tensor, rate: Any, slots: list[Tensor], scalars: Any) -> Any:
-        """New values of the variable and its slots, as tensors; here by `rule`, in one map. To override where a rule is not
-        pointwise. w, slots: current values; rate: a number or a scalar; scalars: those of `scalars`, of w's type."""
-        names = list(scalars)
-        operands = [w, g, *slots, *([] if isinstance(rate, float) else [rate]), *scalars.values()]
+    def update(self, variable: Variable, w: Tensor, g: Tensor, slots: list[Tensor], step: Step) -> list[Tensor]:
+        """New values of the variable and its slots; here by `rule`, in one map. To override where a rule is not pointwise."""
 
-        def body(w: Expr, g: Expr, *rest: Expr) -> Sequence[Expr]:
-            own, rest = rest[: len(slots)], rest[len(slots) :]
-            speed, rest = (rate, rest) if isinstance(rate, float) else (rest[0], rest[1:])
-            w, g = self.decayed(variable, w, g, speed)
-            made = self.rule(w, g, speed, *own, **dict(zip(names, rest, strict=True)))
+        def body(step: Step, w: Expr, g: Expr, *own: Expr) -> Sequence[Expr]:
+            w, g = self.decayed(variable, w, g, step.rate)
+            made = self.rule(w, g, step.rate, *own, **step.scalars)
             made = (made,) if isinstance(made, Expr) else tuple(made)
             if len(made) != 1 + len(slots):
                 raise UsageError(
@@ -93,7 +109,28 @@ class Optimizer:
                 )  # fmt: skip
             return made
 
-        return pointwise(operands, body, [w.dtype, *(s.dtype for s in slots)], name=self.name(variable))
+        return step.map([w, g, *slots], body, [w, *slots], self.name(variable))
+
+    def update_rows(
+        self, variable: Variable, w: Tensor, g: SparseRows, slots: list[Tensor], step: Step
+    ) -> list[Tensor]:
+        """New values when only some rows have a gradient: `update` of these, and the others as they are."""
+        total = g.sums()
+        made = self.update(variable, total.take(w), total.rows, [total.take(s) for s in slots], step)
+        return [total.put(old, new) for old, new in zip([w, *slots], made, strict=True)]
+
+    def updates(self, given: Mapping[Variable, Gradient], step: Step) -> Updates:
+        """New values of all variables and their slots. To override where the variables depend on one another."""
+        made: Updates = {}
+        for variable, g in given.items():
+            slots = [self._slot(variable, name, value) for name, value in self._slots().items()]
+            w, old = step.read(variable), [step.read(s) for s in slots]
+            if isinstance(g, SparseRows) and not self._takes_rows(variable):
+                g = g.tensor(w)
+            change = self.update_rows if isinstance(g, SparseRows) else self.update
+            new = change(variable, w, g, old, step.of(w))  # type: ignore[arg-type]
+            made.update(zip([variable, *slots], new, strict=True))
+        return made
 
     # What a user calls.
 
@@ -104,56 +141,44 @@ class Optimizer:
         on. What else the loss updates (`graph.side_update`: moving averages, counters) comes along.
         Raises UsageError when there is nothing to train, GraphError for a node that has no gradient.
         """
-        from linnet.autodiff import gradients
-
         if loss.shape is None or any(d != 1 for d in loss.shape):
             raise UsageError(
                 "a loss to minimize is one number", code=104, tensor=loss.name, expected="shape []",
                 got="an unknown shape" if loss.shape is None else str(list(loss.shape)), hint="take its .mean() or .sum()",
             )  # fmt: skip
+        graph = loss.function.graph
         if variables is None:
             used = {t.variable for t in behind(loss)}
-            trainable = loss.function.graph.trainable_variables
-            variables = [v for v in trainable if v in used and v.value.dtype.kind == "f"]
+            variables = [v for v in graph.trainable_variables if v in used and v.value.dtype.kind == "f"]
         if not variables:
             raise UsageError(
                 "the loss depends on no trainable variable", code=101, tensor=loss.name,
                 hint="give the variables, or make some with graph.variable",
             )  # fmt: skip
-        made = self.apply(dict(zip(variables, gradients(loss, variables), strict=True)))
-        return {**loss.function.graph.side_updates_of([loss]), **made}
+        if self.loss_scale is None:
+            made = self.apply(dict(zip(variables, gradients(loss, variables, sparse=True), strict=True)))
+        else:
+            made = self._scaled(loss, variables)
+        return {**graph.side_updates_of([loss]), **made}
 
-    def apply(self, gradients: Gradients) -> Updates:
-        """Updates by gradients that are known already, one per variable, each of its variable's dtype and shape."""
+    def apply(self, gradients: Mapping[Variable, Gradient], when: Tensor | None = None) -> Updates:
+        """Updates by gradients that are known already, one per variable, of its shape. when: a bool scalar of the same
+        function; where it does not hold nothing changes, nor is the step counted. Raises UsageError."""
+        for variable, g in gradients.items():
+            _check(variable, g)
         if not gradients:
             raise UsageError("there are no gradients to apply", code=101)
-        first = next(iter(gradients.values()))
-        graph = first.function.graph
         given = dict(gradients) if self.clip is None else self.clip(dict(gradients))
-        counter = self._variable(graph, f"{self._name(graph)}/step", np.asarray(0, np.int64))
-        step = counter.tensor(first)
-        shared = self.scalars((step + 1).cast("f64"))
+        first = next(iter(gradients.values()))
+        like = first.rows if isinstance(first, SparseRows) else first
+        counter = state(like.function.graph, f"{self._name(like.function.graph)}/step", np.int64(0))
+        count = counter.tensor(like)
         rate: Any = self.learning_rate
         if not isinstance(rate, float):
-            rate = rate.tensor(first) if isinstance(rate, Operators) else rate(step.cast("f64"))
-        updates: Updates = {counter: step + 1}
-        scalars: dict[str, dict[str, Tensor]] = {}  # by register type: one cast for all variables
-        for variable, g in given.items():
-            w = variable.tensor(g)
-            kind = REGISTER[w.dtype]
-            if kind not in FLOATS:
-                raise UsageError(
-                    "only floats are trained", code=103, tensor=variable.name, expected="a float type", got=w.dtype
-                )
-            if kind not in scalars:
-                every = shared if isinstance(rate, float) else {**shared, "": rate}
-                scalars[kind] = {n: t if t.dtype == kind else t.cast(kind) for n, t in every.items()}
-            own = dict(scalars[kind])
-            speed = own.pop("", rate)
-            slots = [self._slot(variable, name, value) for name, value in self._slots().items()]
-            values = self.update(variable, w, g, speed, [s.tensor(g) for s in slots], own)
-            updates.update(zip([variable, *slots], values, strict=True))
-        return updates
+            rate = rate.tensor(like) if isinstance(rate, Operators) else rate(count.cast("f64"))
+        step = Step(like.function, rate, dict(self.scalars((count + 1).cast("f64"))), when)
+        following = count + 1 if when is None else elementwise([when, count], lambda c, n: n + c.cast("i64"), "i64")
+        return {counter: following, **self.updates(given, step)}
 
     def name(self, variable: Variable) -> str:
         """What the optimizer's variables and nodes for a variable are called: "<variable>/<optimizer>"."""
@@ -163,11 +188,29 @@ class Optimizer:
     def decayed(self, variable: Variable, w: Any, g: Any, rate: Any) -> tuple[Any, Any]:
         """Variable and gradient as the rule gets them: after `maximize` and weight decay."""
         g = -g if self.maximize else g
-        if not self.weight_decay or (self.decay is not None and not self.decay(variable)):
+        if not self._decays(variable):
             return w, g
         if self.decoupled:
             return w * (1.0 - rate * self.weight_decay), g
         return w, g + self.weight_decay * w
+
+    def _decays(self, variable: Variable) -> bool:
+        return self.weight_decay != 0 and (self.decay is None or self.decay(variable))
+
+    def _takes_rows(self, variable: Variable) -> bool:
+        """Whether an update by rows is what was asked for."""
+        return self.lazy or (self.rows == "exact" and not self._decays(variable))
+
+    def _scaled(self, loss: Tensor, variables: Sequence[Variable]) -> Updates:
+        """As `minimize` with a loss scale; a dynamic one leaves out steps whose gradients are not finite."""
+        dynamic = self.loss_scale if isinstance(self.loss_scale, DynamicLossScale) else None
+        scale: Any = self.loss_scale if dynamic is None else dynamic.scale(loss)
+        seed = expand_like(scale.cast(loss.dtype), loss) if dynamic is not None else filled(loss, scale)
+        found = gradients(loss, variables, seed, sparse=True)
+        finite = None if dynamic is None else all_finite(found)
+        given = {v: unscaled(g, scale) for v, g in zip(variables, found, strict=True)}
+        made = self.apply(given, finite)
+        return made if dynamic is None or finite is None else {**dynamic.updates(finite), **made}
 
     def _slots(self) -> dict[str, float]:
         return dict(self.slots) if isinstance(self.slots, Mapping) else dict.fromkeys(self.slots, 0.0)
@@ -176,16 +219,7 @@ class Optimizer:
         """f32 at least: a moving average of 16 bits stands still."""
         assert variable.graph is not None
         dtype = np.float64 if variable.value.dtype == np.float64 else np.float32
-        return self._variable(
-            variable.graph, f"{self.name(variable)}/{name}", np.full(variable.value.shape, value, dtype)
-        )
-
-    @staticmethod
-    def _variable(graph: Graph, name: str, value: Any) -> Variable:
-        """The variable of this name, made when it is not there yet: signatures share slots."""
-        if name not in graph.variables:
-            graph.variables[name] = Variable(name, np.asarray(value), graph=graph, trainable=False)
-        return graph.variables[name]
+        return state(variable.graph, f"{self.name(variable)}/{name}", np.full(variable.value.shape, value, dtype))
 
     def _name(self, graph: Graph) -> str:
         """The class in small letters; numbered when the graph has other optimizers of this class."""
@@ -199,31 +233,23 @@ class Optimizer:
         return self._names[graph]
 
 
-def number(name: str, value: Any, *, least: float | None = None, below: float | None = None) -> float:
-    """The value as a float within [least, below). Raises UsageError."""
-    expected = (
-        "a number"
-        if least is None
-        else f"{least:g} or more"
-        if below is None
-        else f"{least:g} or more, below {below:g}"
+def _check(variable: Variable, g: Gradient) -> None:
+    """Raises UsageError for what no gradient of this variable can be."""
+    if variable.value.dtype.kind != "f":
+        raise UsageError(
+            "only floats are trained", code=103, tensor=variable.name, expected="a float type",
+            got=str(variable.value.dtype),
+        )  # fmt: skip
+    if g.dtype not in FLOAT_DTYPES:
+        raise UsageError(
+            "its gradient is no float", code=103, tensor=variable.name, expected="a float type", got=g.dtype
+        )
+    own = variable.value.shape
+    fits = g.shape is None or (
+        len(g.shape) == len(own) and all(a in (b, None) for a, b in zip(g.shape, own, strict=True))
     )
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = float("nan")
-    if not np.isfinite(found) or (least is not None and found < least) or (below is not None and found >= below):
-        raise UsageError("this value is out of range", code=101, tensor=name, expected=expected, got=repr(value))
-    return found
-
-
-def behind(loss: Tensor) -> set[Tensor]:
-    """Every tensor that the loss depends on, and the loss."""
-    seen, pending = {loss}, [loss]
-    while pending:
-        node = pending.pop().node
-        for tensor in node.inputs if node is not None else ():
-            if tensor is not None and tensor not in seen:
-                seen.add(tensor)
-                pending.append(tensor)
-    return seen
+    if not fits:
+        raise UsageError(
+            "its gradient has another shape", code=104, tensor=variable.name, expected=str(list(own)),
+            got=str(list(g.shape or ())),
+        )  # fmt: skip

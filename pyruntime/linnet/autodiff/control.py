@@ -1,0 +1,124 @@
+"""Gradients of `if` and `call`, and what they share with that of `while` (loops.py): functions put in place, walked back
+through, and cut down to what their results need."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from linnet import ops
+from linnet.autodiff._tools import Gradients, add_up, filled
+from linnet.body import Body
+from linnet.control import branch_node
+from linnet.graph import Function, Node, Tensor
+
+
+def call_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """The function's nodes take the node's place, as the C library does it; then theirs."""
+    from linnet.autodiff import walk
+
+    function = node.outputs[0].function
+    end = len(function.nodes)
+    arguments = [None if t is None else ops.copy([t])[0] for t in node.inputs]
+    for inner, outer in zip(inline(node.attribute("callee"), function, arguments), node.outputs, strict=True):
+        outer.node = Node("copy", [inner], [outer], {"kind": "identity"}, node.name, node.source)
+        function.nodes.append(outer.node)
+    inlined, at = function.nodes[end:], function.nodes.index(node)
+    function.nodes[at:] = [*inlined, *function.nodes[at + 1 : end]]
+    seeds = {t: g for t, g in zip(node.outputs, given, strict=True) if g is not None}
+    wanted = [t for t, need in zip(arguments, needs, strict=True) if t is not None and need]
+    found = dict(zip(wanted, walk(inlined, seeds, wanted), strict=True))
+    return [None if t is None else found.get(t) for t in arguments]
+
+
+def if_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """A branch too: the same one computed again, and back through it. Nothing is kept of a branch that may not run."""
+    condition, captured = node.inputs[0], node.inputs[1:]
+    assert condition is not None
+    bodies = []
+    for key, name in (("then_function", "then_gradient"), ("else_function", "else_gradient")):
+        body = Body(place_of(node), name)
+        with body.open():
+            arguments = arguments_of(captured, needs[1:])
+            results = inline(node.attribute(key), body, arguments)
+            nodes = list(body.nodes)
+            wanted = [t for t, need in zip(arguments, needs[1:], strict=True) if t is not None and need]
+            found = back(nodes, zip(results, given, strict=True), wanted)
+            body.outputs = [filled(t, 0.0) if g is None else g for t, g in zip(wanted, found, strict=True)]
+            prune(body)
+        bodies.append(body)
+    made = iter(branch_node(condition, bodies[0], bodies[1]))
+    return [None, *(next(made) if need else None for need in needs[1:])]
+
+
+def place_of(node: Node) -> Function:
+    """Where nodes go now: the innermost open body, else where the node is."""
+    function = node.outputs[0].function
+    return function.graph.bodies[-1] if function.graph.bodies else function
+
+
+def arguments_of(captured: Sequence[Tensor | None], needs: Sequence[bool]) -> list[Tensor | None]:
+    """Captured tensors in the open body; those that need a gradient under names of their own, apart from one another."""
+    found: list[Tensor | None] = []
+    for tensor, need in zip(captured, needs, strict=True):
+        if tensor is not None:
+            body = tensor.function.graph.bodies[-1]
+            tensor = ops.copy([tensor])[0] if need else body.own(tensor)
+        found.append(tensor)
+    return found
+
+
+def inline(function: Function, into: Function, arguments: Sequence[Tensor | None]) -> list[Tensor]:
+    """Copies of the function's nodes at the end of `into`, with the arguments for its inputs; its outputs there."""
+    table = dict(zip(function.inputs, arguments, strict=False))
+
+    def own(t: Tensor) -> Tensor:
+        made = table.get(t)
+        if made is None:
+            if t.variable is not None and t.node is None:
+                made = into.read(t.variable)
+            else:
+                made = dataclasses.replace(t, function=into, name=into.unique(t.name), node=None)
+            table[t] = made
+        return made
+
+    for node in function.nodes:
+        inputs = [None if t is None else own(t) for t in node.inputs]
+        made = Node(node.op, inputs, [own(t) for t in node.outputs], dict(node.attributes), node.name, node.source)
+        for tensor in made.outputs:
+            tensor.node = made
+        into.nodes.append(made)
+    return [own(t) for t in function.outputs]
+
+
+def back(
+    nodes: Sequence[Node], seeds: Iterable[tuple[Tensor, Tensor | None]], wanted: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """`walk` inside the open body, from gradients of anywhere, several of which may be of one tensor."""
+    from linnet.autodiff import walk
+
+    parts: dict[Tensor, list[Tensor]] = {}
+    for tensor, g in seeds:
+        if g is not None:
+            parts.setdefault(tensor, []).append(g.function.graph.bodies[-1].own(g))
+    return walk(nodes, {t: add_up(group) for t, group in parts.items()}, wanted)
+
+
+def ancestors(outputs: Iterable[Tensor], ends: Iterable[Tensor] = ()) -> set[Tensor]:
+    """The tensors that outputs are made of, themselves among them; nothing behind `ends`."""
+    seen: set[Tensor] = set()
+    pending, stop = list(outputs), set(ends)
+    while pending:
+        tensor = pending.pop()
+        if tensor not in seen:
+            seen.add(tensor)
+            if tensor.node is not None and tensor not in stop:
+                pending += [t for t in tensor.node.inputs if t is not None]
+    return seen
+
+
+def prune(body: Body) -> None:
+    """Leaves the nodes that the outputs need, and takes from outside what these use."""
+    used = ancestors(body.outputs)
+    body.nodes = [n for n in body.nodes if any(t in used and t.node is n for t in n.outputs)]
+    body.captured = {outer: own for outer, own in body.captured.items() if own in used}

@@ -1,0 +1,116 @@
+"""The gradient of a gather, as it is: some rows of a tensor and their numbers. All other rows are zero and exist nowhere,
+so that what a training step costs does not depend on how many rows the tensor has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from linnet import ops
+from linnet.autodiff._tools import elementwise, filled, integers
+from linnet.graph import Dim, Function, Tensor
+from linnet.mapping import REGISTER
+
+
+@dataclasses.dataclass(frozen=True)
+class SparseRows:
+    """A tensor of shape `shape` that is zero but for some rows along its first axis.
+
+    ids: i64 [k], in [0, shape[0]); rows: [k, *shape[1:]]. Rows with the same number add up; when `summed`, each of them is the
+    whole sum instead, and ids are sorted.
+    """
+
+    ids: Tensor
+    rows: Tensor
+    shape: tuple[Dim, ...]
+    summed: bool = False
+
+    @property
+    def function(self) -> Function:
+        """The function that its tensors are of."""
+        return self.rows.function
+
+    @property
+    def dtype(self) -> str:
+        """Element type of the rows."""
+        return self.rows.dtype
+
+    @property
+    def name(self) -> str:
+        """Name of the rows, for messages."""
+        return self.rows.name
+
+    def tensor(self, like: Tensor) -> Tensor:
+        """The same as a tensor of `like`'s shape, zeros and all."""
+        zeros = filled(like, 0.0)
+        return ops.scatter(zeros, self._column(), self.rows, kind="nd", reduction="none" if self.summed else "add")
+
+    def sums(self) -> SparseRows:
+        """The same with every row the sum of those with its number: sorted, and summed run by run. O(k log k)."""
+        if self.summed:
+            return self
+        ids, order = ops.top_k(self.ids, ops.shape(self.ids), axis=0, largest=False)
+        # 0 for all of the least number, 1 for all of the next, ...
+        run = ops.cumsum(elementwise([_changes(ids)], lambda c: c.cast("i64"), "i64"), integers(ids, 0))
+        column = ops.copy([run], kind="unsqueeze", axes=[1])[0]
+        rows = ops.gather(self.rows, order)
+        totals = ops.scatter(filled(rows, 0.0), column, rows, kind="nd", reduction="add")
+        return SparseRows(ids, ops.gather(totals, run), self.shape, summed=True)
+
+    def square_sum(self) -> Tensor:
+        """The sum of its squared elements, a scalar in which every row counts once."""
+        total = self.sums()
+        first = elementwise([_changes(total.ids)], lambda c: c.max((c.iota(0) < 1).cast("i32")), "bool")
+        wide = ops.copy([first], kind="unsqueeze", axes=range(1, len(self.shape)))[0] if len(self.shape) > 1 else first
+        return elementwise([total.rows, wide], lambda v, c: c.select(v * v, 0.0), REGISTER[self.dtype]).sum()
+
+    def apply(self, body: Callable[[Tensor], Tensor]) -> SparseRows:
+        """With rows changed by a function that keeps zeros, of the sums."""
+        total = self.sums()
+        return dataclasses.replace(total, rows=body(total.rows))
+
+    def scaled(self, factor: float | Tensor) -> SparseRows:
+        """Times a number or a scalar."""
+        return dataclasses.replace(self, rows=self.rows * factor)
+
+    def take(self, tensor: Tensor) -> Tensor:
+        """The rows of another tensor of that shape."""
+        return ops.gather(tensor, self.ids)
+
+    def put(self, tensor: Tensor, rows: Tensor) -> Tensor:
+        """The tensor with these rows in place of its own; rows of one number must be equal."""
+        return ops.scatter(tensor, self._column(), rows, kind="nd")
+
+    def add_to(self, tensor: Tensor, factor: float | Tensor = 1.0) -> Tensor:
+        """tensor + factor * this, which touches those rows alone."""
+        if self.summed:
+            return self.put(tensor, self.take(tensor) + self.rows * factor)
+        return ops.scatter(tensor, self._column(), self.rows * factor, kind="nd", reduction="add")
+
+    def _column(self) -> Tensor:
+        return ops.copy([self.ids], kind="unsqueeze", axes=[1])[0]
+
+
+def _changes(ids: Tensor) -> Tensor:
+    """Where a number differs from the one before it; not at the first."""
+    before = ops.gather(ids, elementwise([ids], lambda i: (i.iota(0) - 1).max(0), "i64"))
+    return elementwise([ids, before], lambda a, b: a.ne(b), "bool")
+
+
+def rows_of(x: Tensor, indices: Tensor, g: Tensor) -> SparseRows:
+    """The gradient of gather(x, indices) along axis 0."""
+    assert x.shape is not None and indices.shape is not None
+    ids, count = indices.cast("i64"), x.shape[0]
+    if isinstance(count, int):
+        ids = elementwise([ids], lambda i: (i < 0).select(i + count, i), "i64")
+    flat = ops.reshape(ids, [-1])
+    rest = [d for d in x.shape[1:] if isinstance(d, int)]
+    return SparseRows(flat, ops.reshape(g, [-1, *rest]), tuple(x.shape))
+
+
+def join(parts: Sequence[SparseRows]) -> SparseRows:
+    """The sum of several, row after row."""
+    if len(parts) == 1:
+        return parts[0]
+    ids, rows = ops.concat([p.ids for p in parts], 0), ops.concat([p.rows for p in parts], 0)
+    return SparseRows(ids, rows, parts[0].shape)

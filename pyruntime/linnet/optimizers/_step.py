@@ -1,0 +1,109 @@
+"""What one step of an optimizer is made of: its scalars, the map that applies a rule, and the state it keeps in variables."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.errors import UsageError
+from linnet.graph import Function, Graph, Tensor, Variable
+from linnet.mapping import REGISTER, Expr, pointwise
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """The learning rate and the other scalars of a step, which all its variables share.
+
+    function: where it is built. rate, scalars: numbers or scalar tensors; in the body of a map, expressions. when: a bool
+    scalar; where it does not hold, nothing changes.
+    """
+
+    function: Function
+    rate: Any
+    scalars: dict[str, Any]
+    when: Tensor | None = None
+    casts: dict[Any, Tensor] = dataclasses.field(default_factory=dict)  # made once for all variables
+
+    def read(self, variable: Variable) -> Tensor:
+        """The variable's value from before the run."""
+        return self.function.read(variable)
+
+    def of(self, w: Tensor) -> Step:
+        """With scalars of the type in which w is computed, so that an f64 rate does not make everything f64."""
+        kind = REGISTER[w.dtype]
+
+        def cast(value: Any) -> Any:
+            if not isinstance(value, Tensor) or value.dtype == kind:
+                return value
+            if (value, kind) not in self.casts:
+                self.casts[value, kind] = value.cast(kind)
+            return self.casts[value, kind]
+
+        scalars = {key: cast(value) for key, value in self.scalars.items()}
+        return dataclasses.replace(self, rate=cast(self.rate), scalars=scalars)
+
+    def with_scalars(self, **scalars: Any) -> Step:
+        """With more of them."""
+        return dataclasses.replace(self, scalars={**self.scalars, **scalars})
+
+    def map(
+        self, inputs: Sequence[Tensor], body: Callable[..., Sequence[Expr]], old: Sequence[Tensor], name: str
+    ) -> list[Tensor]:
+        """One map: body(step, *inputs) gives the new values of `old`, each of its type, which are among the inputs."""
+        operands = list(inputs)
+        places: dict[str, int] = {}
+        for key, value in [("", self.rate), *self.scalars.items()]:
+            if isinstance(value, Tensor):
+                places[key] = len(operands)
+                operands.append(value)
+        operands += [] if self.when is None else [self.when]
+
+        def whole(*values: Expr) -> list[Expr]:
+            inside = Step(
+                self.function,
+                values[places[""]] if "" in places else self.rate,
+                {key: values[places[key]] if key in places else value for key, value in self.scalars.items()},
+            )
+            made = body(inside, *values[: len(inputs)])
+            if self.when is None:
+                return list(made)
+            return [values[-1].select(new, values[inputs.index(o)]) for new, o in zip(made, old, strict=True)]
+
+        made = pointwise(operands, whole, [t.dtype for t in old], name=name)
+        assert isinstance(made, list)
+        return made
+
+
+def state(graph: Graph, name: str, value: npt.ArrayLike) -> Variable:
+    """The variable of this name, which no optimizer trains; made when it is not there yet, so that signatures share it."""
+    if name not in graph.variables:
+        graph.variables[name] = Variable(name, np.asarray(value), graph=graph, trainable=False)
+    return graph.variables[name]
+
+
+def number(name: str, value: Any, *, least: float | None = None, below: float | None = None) -> float:
+    """The value as a finite float within [least, below). Raises UsageError."""
+    expected = "a number" if least is None else f"{least:g} or more" + ("" if below is None else f", below {below:g}")
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = float("nan")
+    if not np.isfinite(found) or (least is not None and found < least) or (below is not None and found >= below):
+        raise UsageError("this value is out of range", code=101, tensor=name, expected=expected, got=repr(value))
+    return found
+
+
+def behind(loss: Tensor) -> set[Tensor]:
+    """Every tensor that the loss depends on, and the loss."""
+    seen, pending = {loss}, [loss]
+    while pending:
+        node = pending.pop().node
+        for tensor in node.inputs if node is not None else ():
+            if tensor is not None and tensor not in seen:
+                seen.add(tensor)
+                pending.append(tensor)
+    return seen

@@ -1,0 +1,141 @@
+"""L-BFGS as a graph: the last pairs of steps and gradient changes are variables, the two-loop recursion ordinary nodes.
+All variables that are trained together are one vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from linnet import ops
+from linnet.autodiff import SparseRows
+from linnet.autodiff._tools import elementwise
+from linnet.autodiff._tools import number as scalar
+from linnet.errors import UsageError
+from linnet.graph import Tensor, Variable, dtype_of
+from linnet.mapping import Expr, pointwise
+from linnet.optimizers._step import Step, number, state
+from linnet.optimizers.base import Gradient, Optimizer, Rate, Updates
+
+
+class LBFGS(Optimizer):
+    """Limited-memory BFGS (Nocedal 1980; Nocedal and Wright 2006, algorithm 7.4): torch.optim.LBFGS with max_iter=1. Each run
+    is one iteration with a step of learning_rate; run it several times on a batch for more.
+
+    history: pairs that are kept. tolerance: a step is left out when no gradient is larger. The memory is 2 * history + 2
+    times that of the variables.
+    """
+
+    rows: ClassVar[str] = "never"
+
+    def __init__(
+        self, learning_rate: Rate = 1.0, history: int = 10, *, tolerance: float = 1e-7, **options: Any
+    ) -> None:
+        super().__init__(learning_rate, **options)
+        self.history, self.tolerance = (
+            int(number("history", history, least=1)),
+            number("tolerance", tolerance, least=0.0),
+        )
+
+    def scalars(self, step: Tensor) -> dict[str, Tensor]:
+        return {"step": step}
+
+    def updates(self, given: Mapping[Variable, Gradient], step: Step) -> Updates:
+        variables = list(given)
+        dtypes = {dtype_of(v.value.dtype) for v in variables}
+        if len(dtypes) > 1 or dtypes & {"f16"}:
+            raise UsageError(
+                "L-BFGS trains variables of one type", code=103, tensor=variables[0].name, expected="all f32, or all f64",
+                got=", ".join(sorted(dtypes)),
+            )  # fmt: skip
+        reads = {v: step.read(v) for v in variables}
+        dense = {v: g.tensor(reads[v]) if isinstance(g, SparseRows) else g for v, g in given.items()}
+        pairs = [self._decayed_map(v, reads[v], dense[v], step) for v in variables]
+        w, g = (_flat(list(group)) for group in zip(*pairs, strict=True))
+        memory = self._memory(variables, w)
+        move, changed = self._direction(g, step.of(w), {name: step.read(v) for name, v in memory.items()})
+        updates = {memory[name]: value for name, value in changed.items()}
+        pieces = ops.copy([elementwise([w, move], lambda a, b: a + b, w.dtype)], kind="split", axis=0,
+                          shape=[v.value.size for v in variables], outputs=len(variables))  # fmt: skip
+        updates.update({v: ops.reshape(p, v.value.shape) for v, p in zip(variables, pieces, strict=True)})
+        return updates
+
+    def _decayed_map(self, variable: Variable, w: Tensor, g: Tensor, step: Step) -> tuple[Tensor, Tensor]:
+        """Variable and gradient after `maximize` and weight decay, flat."""
+        if self._decays(variable) or self.maximize:
+
+            def body(s: Step, w: Expr, g: Expr) -> tuple[Expr, Expr]:
+                return self.decayed(variable, w, g, s.rate)
+
+            w, g = step.of(w).map([w, g], body, [w, g], self.name(variable))
+        return ops.reshape(w, [-1]), ops.reshape(g, [-1])
+
+    def _memory(self, variables: list[Variable], w: Tensor) -> dict[str, Variable]:
+        """The state, by name: rings of steps and gradient changes, how many were stored, the scale of the first Hessian,
+        and gradient and step of the last run."""
+        graph, dtype = w.function.graph, variables[0].value.dtype
+        size, name = sum(v.value.size for v in variables), self._name(w.function.graph)
+        shapes: dict[str, Any] = {
+            "steps": (self.history, size), "changes": (self.history, size), "scale": (), "gradient": size, "move": size,
+        }  # fmt: skip
+        made = {key: state(graph, f"{name}/{key}", np.zeros(shape, dtype)) for key, shape in shapes.items()}
+        made["stored"] = state(graph, f"{name}/stored", np.int64(0))
+        return made
+
+    def _direction(self, g: Tensor, step: Step, old: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """What to add to the variables, and the new state."""
+        change = g - old["gradient"]
+        curvature, square = (change * old["move"]).sum(), (change * change).sum()
+        good = elementwise([curvature], lambda c: c > 1e-10, "bool")  # never at the first: the last step is 0
+        slot = elementwise([old["stored"]], lambda n: n % self.history, "i64")
+
+        def ring(name: str, row: Tensor) -> Tensor:
+            kept = ops.where(good, row, ops.gather(old[name], slot))
+            return ops.scatter(old[name], ops.reshape(slot, [1, 1]), ops.reshape(kept, [1, -1]), kind="nd")
+
+        steps, changes = ring("steps", old["move"]), ring("changes", change)
+        stored = elementwise([old["stored"], good], lambda n, c: n + c.cast("i64"), "i64")
+        scale = elementwise(
+            [good, curvature, square, old["scale"], old["stored"]],
+            lambda c, ys, yy, last, n: c.select(ys / yy, (n > 0).select(last, 1.0)), g.dtype,
+        )  # fmt: skip
+        d = _two_loops(elementwise([g], lambda v: -v, g.dtype), scale, steps, changes, stored, self.history)
+        largest, total, slope = abs(g).max(), abs(g).sum(), (g * d).sum()
+        start = step.scalars["step"]
+
+        def pace(n: Expr, total: Expr, largest: Expr, slope: Expr, rate: Expr) -> Expr:
+            first = (n <= 1.0).select((1.0 / total).min(1.0), 1.0)
+            return ((largest > self.tolerance) & (slope <= -1e-9)).select(first * rate, 0.0)
+
+        rate = step.rate if isinstance(step.rate, Tensor) else scalar(g, step.rate)
+        speed = elementwise([start, total, largest, slope, rate], pace, g.dtype)
+        move = elementwise([d, speed], lambda v, t: (t > 0.0).select(v * t, 0.0), g.dtype)
+        new = {"steps": steps, "changes": changes, "scale": scale, "gradient": g, "move": move, "stored": stored}
+        if step.when is not None:
+            new = {key: ops.where(step.when, value, old[key]) for key, value in new.items()}
+            move = elementwise([step.when, move], lambda c, v: c.select(v, 0.0), g.dtype)
+        return move, new
+
+
+def _two_loops(q: Tensor, scale: Tensor, steps: Tensor, changes: Tensor, stored: Tensor, history: int) -> Tensor:
+    """The inverse Hessian times q, by the pairs in the rings, newest first and back again; pairs not stored yet count 0."""
+    taken: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    for age in range(history):
+        slot, there = pointwise(
+            [stored], lambda n, age=age: ((n - (1 + age)).max(0) % history, n > age), ["i64", "bool"]
+        )
+        s, y = ops.gather(steps, slot), ops.gather(changes, slot)
+        rho = elementwise([there, (s * y).sum()], lambda c, v: c.select(1.0 / v, 0.0), q.dtype)
+        share = rho * (s * q).sum()
+        q = elementwise([q, share, y], lambda a, b, c: a - b * c, q.dtype)
+        taken.append((s, y, rho, share))
+    d = q * scale
+    for s, y, rho, share in reversed(taken):
+        back = rho * (y * d).sum()
+        d = elementwise([d, s, share, back], lambda a, b, c, e: a + b * (c - e), q.dtype)
+    return d
+
+
+def _flat(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else ops.concat(parts, 0)
