@@ -178,12 +178,3 @@ def test_a_length_out_of_range_is_named() -> None:
     arrays["lengths"] = np.array([1, 4], np.int32)
     with pytest.raises(linnet.Error, match="lengths"):
         linnet.Session(graph_of("lstm", "forward", arrays, "f32")).run(arrays)
-
-
-def test_what_has_no_rule_says_so() -> None:
-    graph = Graph()
-    main = graph.function()
-    p, w = main.placeholder("p", "f32", (2, 1, 4)), main.placeholder("w", "f32", (1, 4, 4))
-    y = ops.recurrent(p, w, kind="rnn", clip=1.0)[0]
-    with pytest.raises(linnet.GraphError, match="recurrent with clip"):
-        linnet.gradients(y, [p])

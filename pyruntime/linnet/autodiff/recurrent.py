@@ -4,7 +4,8 @@ keeps (Hochreiter and Schmidhuber, "Long short-term memory", 1997; Werbos, "Back
 from __future__ import annotations
 
 from linnet import ops
-from linnet.autodiff._tools import Gradients, elementwise, operand, shape_of
+from linnet.autodiff._tools import Gradients, elementwise, operand, shape_of, through
+from linnet.autodiff.cells import cells
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 
@@ -13,14 +14,16 @@ _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """p and the initial states by recurrent_gradient; weights: one matmul over all steps; bias: a sum."""
+    """p and the initial states by recurrent_gradient; weights: one matmul over all steps; bias: a sum. Of what that op has
+    not (other activations, clip, peepholes, coupled gates): through scans that compute the same."""
     kind, relu = node.attribute("kind"), _is_relu(node)
-    _check(node, relu)
+    if not _has_kernel(node, relu):
+        return through(lambda *operands: cells(node, list(operands)), node.inputs, given, needs)
     weights, directions = node.inputs[1], 2 if node.attribute("direction") == "bidirectional" else 1
     assert weights is not None
-    gates, cells = _kept(node)
+    gates, memory = _kept(node)
     dp, dh, dc, dq = ops.recurrent_gradient(
-        weights, gates, node.outputs[0], cells, operand(node, 2), operand(node, 3), operand(node, 4),
+        weights, gates, node.outputs[0], memory, operand(node, 2), operand(node, 3), operand(node, 4),
         *[*given, None, None][:3], kind=kind, direction=node.attribute("direction"), relu=relu, outputs=4,
     )  # fmt: skip
     parts = ops.copy([dq], kind="split", axis=2, outputs=directions) if directions > 1 else [dq]
@@ -42,20 +45,13 @@ def _is_relu(node: Node) -> bool:
     return node.attribute("kind") == "rnn" and bool(activations) and set(activations) == {_RELU}
 
 
-def _check(node: Node, relu: bool) -> None:
-    """What recurrent_gradient does not do."""
-    defaults = {"rnn": [1], "gru": [0, 1], "lstm": [0, 1, 1]}[node.attribute("kind")]
-    activations = list(node.attribute("activations"))
+def _has_kernel(node: Node, relu: bool) -> bool:
+    """Whether recurrent_gradient does what the node does."""
+    kind, activations = node.attribute("kind"), list(node.attribute("activations"))
+    defaults = {"rnn": [1], "gru": [0, 1], "lstm": [0, 1, 1]}[kind]
     usual = relu or all(a == defaults[i % len(defaults)] for i, a in enumerate(activations))
-    for what, wrong in (
-        ("activations other than the op's own", not usual),
-        ("clip", node.attribute("clip") > 0),
-        ("peepholes", operand(node, 5) is not None),
-        ("input_forget", bool(node.attribute("input_forget"))),
-        ("gru without linear_before_reset", node.attribute("kind") == "gru" and not node.attribute("linear_before_reset")),
-    ):  # fmt: skip
-        if wrong:
-            raise GraphError(f"recurrent with {what} has no gradient rule", code=301, hint="write the cell in a scan")
+    plain = node.attribute("clip") == 0 and operand(node, 5) is None and not node.attribute("input_forget")
+    return usual and plain and (kind != "gru" or bool(node.attribute("linear_before_reset")))
 
 
 def _kept(node: Node) -> tuple[Tensor, Tensor]:
