@@ -31,7 +31,9 @@ class Text:
         characters, ids = np.unique(np.array(list(text)), return_inverse=True)
         return Text(ids.astype(np.int32), "".join(characters))
 
-    def windows(self, count: int, length: int, rng: np.random.Generator, held_out: bool = False) -> dict[str, np.ndarray]:
+    def windows(
+        self, count: int, length: int, rng: np.random.Generator, held_out: bool = False
+    ) -> dict[str, np.ndarray]:
         """`count` random passages: ids i32 [count, length], and `next`, the characters that follow them."""
         border = len(self.ids) * 9 // 10
         low, high = (border, len(self.ids)) if held_out else (0, border)
