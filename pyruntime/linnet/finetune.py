@@ -17,6 +17,7 @@ from linnet import data as datasets
 from linnet.errors import ConversionError, UsageError
 from linnet.graph import Graph, Tensor, emit
 from linnet.media import read_image
+from linnet.passes.heads import apply_head
 from linnet.preprocess._edit import io_key, parse_io
 from linnet.session import Session
 
@@ -29,7 +30,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "symmetric": {"mean": 0.5, "std": 0.5},  # [-1, 1]: TensorFlow's, MobileNet's, Inception's
     "raw": {"scale": 1.0},  # [0, 255]
 }
-OPTIMIZERS = {"adam": "Adam", "adamw": "AdamW", "sgd": "SGD", "momentum": "Momentum", "rmsprop": "RMSProp", "lamb": "LAMB"}
+OPTIMIZERS = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "sgd": "SGD",
+    "momentum": "Momentum",
+    "rmsprop": "RMSProp",
+    "lamb": "LAMB",
+}
 
 
 @dataclasses.dataclass
@@ -69,6 +77,7 @@ def finetune(
     batch_size: int = 32,
     validation: float | str | Path = 0.2,
     preset: str | None = None,
+    size: tuple[int, int] | None = None,
     steps: dict[str, Any] | None = None,
     seed: int = 0,
     threads: int | None = None,
@@ -80,13 +89,14 @@ def finetune(
     there must be. unfreeze: names of weights to train along with the head, with `*` and `?`; without any, the features of all
     images are computed once. validation: a share of the images, or a second folder. preset: how pixels become the network's
     numbers: "imagenet", "symmetric", "unit" or "raw" (see PRESETS), by default "imagenet" with channels first and "symmetric"
-    otherwise; steps: further arguments of linnet.preprocess.image. A quantized input takes pixels as it is quantized, and a .lnt
-    file that takes photos keeps its own steps.
+    otherwise. size: (height, width) where the model leaves them open (224). steps: further arguments of
+    linnet.preprocess.image. A quantized input takes pixels as it is quantized, and a .lnt file that takes photos keeps its own
+    steps.
     Raises UsageError for a bad argument or folder, FileError, ConversionError.
     """
     if optimizer not in OPTIMIZERS:
         raise UsageError("no such optimizer", code=101, expected=" or ".join(OPTIMIZERS), got=repr(optimizer))
-    graph = _load(model, unfreeze)
+    graph = _load(model, unfreeze, size or (224, 224))
     photos = _Photos(graph, folder, preset, steps or {})
     if len(photos.classes) < 2 or classes not in (None, len(photos.classes)):
         raise UsageError(
@@ -94,7 +104,7 @@ def finetune(
             expected="at least 2 folders with images" if classes is None else f"{classes} folders with images",
         )  # fmt: skip
     train, held = _split(photos, graph, validation, preset, steps or {}, seed)
-    logits = linnet.replace_head(graph, len(photos.classes))
+    logits = linnet.replace_head(graph, len(photos.classes), standardize=True)
     features = graph.find("features")
     x, batch = graph.find(photos.name), graph.find(photos.name).shape
     open_batch = batch is not None and not isinstance(batch[0], int)
@@ -105,23 +115,25 @@ def finetune(
         )  # fmt: skip
     rule = getattr(linnet, OPTIMIZERS[optimizer])
     graph.signature("features", {photos.name: x}, {"features": features})
-    labels = graph.placeholder("labels", ("batch" if not open_batch or batch is None else batch[0],), "i32")
-    if open_batch:
-        _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
+    labels = graph.placeholder("labels", (1 if photos.own_steps or batch is None else batch[0],), "i32")
+    _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
     started = time.monotonic()
     given: Any = {}
+    session = Session(graph, "features", threads=threads)
     if unfreeze:
         sets: list[Any] = [train, held]
+        some = np.random.default_rng(seed).permutation(len(train))[:256]
+        vectors = _features(session, train.subset(np.sort(some)), photos.name, True)["features"]
     else:
-        size = int(features.shape[-1])  # type: ignore[index, arg-type]
-        vectors = graph.placeholder("features_in", ("examples", size), features.dtype)
-        answers = graph.placeholder("labels_in", ("examples",), "i32")
-        head = emit("matmul", [vectors, *(graph.variables[f"head/{n}"].tensor(vectors) for n in ("weight", "bias"))], {})[0]
-        inputs = {"features": vectors, "labels": answers}
-        _signatures(graph, inputs, head, answers, rule(learning_rate), "_head")
-        session = Session(graph, "features", threads=threads)
         sets = [_features(session, part, photos.name, open_batch) for part in (train, held)]
+        vectors = sets[0]["features"]
+        examples = graph.placeholder("features_in", ("examples", vectors.shape[1]), features.dtype)
+        answers = graph.placeholder("labels_in", ("examples",), "i32")
+        inputs = {"features": examples, "labels": answers}
+        _signatures(graph, inputs, apply_head(examples), answers, rule(learning_rate), "_head")
         given = {"train": "train_head", "eval": "eval_head"}
+    graph.variables["head/mean"].value = vectors.mean(0)
+    graph.variables["head/scale"].value = 1 / np.maximum(vectors.std(0), 1e-6 + 1e-3 * vectors.std())
     spent = time.monotonic() - started
     history = linnet.fit(
         graph, sets[0], epochs=epochs, batch_size=min(batch_size, len(sets[0])), validation=sets[1], seed=seed, threads=threads,
@@ -143,8 +155,8 @@ def _signatures(
     graph.signature(f"eval{ending}", inputs, outputs)
 
 
-def _load(model: str | Path | Graph, unfreeze: Sequence[str]) -> Graph:
-    """The graph, with an open batch where it can be had."""
+def _load(model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, int]) -> Graph:
+    """The graph, with an open batch where it can be had, and a fixed size of images."""
     patterns = list(unfreeze) or None
     if isinstance(model, Graph):
         return linnet.passes.trainable(model.copy(), patterns) if patterns else model.copy()
@@ -168,6 +180,9 @@ def _load(model: str | Path | Graph, unfreeze: Sequence[str]) -> Graph:
         shape = value.type.tensor_type.shape
         if value.name not in fed and len(shape.dim) == 4:
             shape.dim[0].dim_param = "batch"
+            open_sides = [d for d in shape.dim[1:] if not d.dim_value]
+            for side, pixels in zip(open_sides, size, strict=False):
+                side.dim_value = pixels
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
@@ -202,16 +217,18 @@ class _Photos(datasets.ImageFolder):
                 expected="[batch, 3, height, width] or [batch, height, width, 3]", got=str(shape),
             )  # fmt: skip
         last = not self.own_steps and shape[3] == 3
-        size = (1, 1) if self.own_steps else tuple(shape[1:3] if last else shape[2:])
-        wanted = steps.pop("size", None)
-        if not all(isinstance(d, int) for d in size):
-            size = wanted or (224, 224)
+        size = (1, 1) if self.own_steps else tuple(d for d in (shape[1:3] if last else shape[2:]) if isinstance(d, int))
+        if len(size) != 2:
+            raise UsageError(
+                "the size of images is open", code=104, tensor=name, got=str(shape), expected="a fixed height and width",
+                hint="convert the model with its input's shape first",
+            )  # fmt: skip
         if preset is not None and preset not in PRESETS:
             raise UsageError("no such preset", code=101, expected=" or ".join(PRESETS), got=repr(preset))
         quantized = tensor.dtype != "f32"
         chosen = {} if quantized else PRESETS[preset or ("symmetric" if last else "imagenet")]
         self.steps = {"fit": "shortest", **chosen, **steps}
-        super().__init__(folder, (int(size[0]), int(size[1])), (name, "labels"))
+        super().__init__(folder, (size[0], size[1]), (name, "labels"))
         if not self.own_steps:
             plain = Graph()
             sides = [1, *size, 3] if last else [1, 3, *size]
@@ -219,7 +236,7 @@ class _Photos(datasets.ImageFolder):
             x.quantization = tensor.quantization
             y = emit("copy", [x], {"kind": "identity"}, quantization=[tensor.quantization])[0]
             plain.signature("infer", {"x": x}, {"y": y})
-            self.size = (int(size[0]), int(size[1]))
+            self.size = (size[0], size[1])
             self._session = Session(linnet.preprocess.image(plain, "x", **self._image_steps()), threads=1)
 
     def _image_steps(self) -> dict[str, Any]:
