@@ -101,9 +101,7 @@ class Builder:
 
     def norm(self, x: Tensor) -> Tensor:
         found, layer = self._layer()
-        mean = ops.reduce(x, kind="mean", axes=[0, 2, 3])
-        variance = ops.reduce((x - mean) ** 2, kind="mean", axes=[0, 2, 3])
-        mean, variance = ops.reshape(mean, [-1]), ops.reshape(variance, [-1])
+        mean, variance = ops.moments(x)
         batch, _, height, width = x.static_shape or ()
         unbiased = batch * height * width / (batch * height * width - 1)
         for name, value in (("running_mean", mean), ("running_var", variance * unbiased)):
@@ -234,7 +232,8 @@ def graph_of(
     describe, usual, _ = MODELS[name]
     shape = shape or usual
     graph = linnet.Graph()
-    x, t = graph.placeholder("x", shape), graph.placeholder("t", shape[:1], "i64")
+    dtype = linnet.graph.dtype_of(next(peer.parameters()).detach().numpy().dtype)
+    x, t = graph.placeholder("x", shape, dtype), graph.placeholder("t", shape[:1], "i64")
     m = Builder(graph, peer)
     logits = describe(m, x)
     picked = ops.gather(ops.softmax(logits, log=True), ops.reshape(t, [-1, 1]), kind="elements", axis=1)

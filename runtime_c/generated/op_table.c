@@ -293,6 +293,8 @@ const ln_attribute ln_attributes[] = {
     {305, offsetof(ln_pool_gradient_attributes, ceil_mode), LN_ATTRIBUTE_BOOL, 5, 0, {.integer = 0}},
     {315, offsetof(ln_pool_gradient_attributes, count_include_pad), LN_ATTRIBUTE_BOOL, 6, 0, {.integer = 0}},
     {257, offsetof(ln_pool_gradient_attributes, channel_axis), LN_ATTRIBUTE_INT, 7, 0, {.integer = 1}},
+    {38, offsetof(ln_moments_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 2, {.integer = 0}},
+    {257, offsetof(ln_moments_attributes, channel_axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 1}},
 };
 
 const ln_op ln_ops[LN_OP_LIMIT] = {
@@ -306,7 +308,7 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
         4, 25, sizeof(ln_matmul_attributes), ln_infer_matmul},
     [LN_OP_CONV] = {"conv", LN_OP_CONV, 2, 3, 1, 1, LN_OP_EPILOGUE, LN_PREFER_CHANNELS_LAST, 0x27eu,
         8, 29, sizeof(ln_conv_attributes), ln_infer_conv},
-    [LN_OP_CONV_TRANSPOSE] = {"conv_transpose", LN_OP_CONV_TRANSPOSE, 2, 3, 1, 1, 0, LN_PREFER_CHANNELS_LAST, 0x7eu,
+    [LN_OP_CONV_TRANSPOSE] = {"conv_transpose", LN_OP_CONV_TRANSPOSE, 2, 3, 1, 1, LN_OP_EPILOGUE, LN_PREFER_CHANNELS_LAST, 0x7eu,
         10, 37, sizeof(ln_conv_transpose_attributes), ln_infer_conv_transpose},
     [LN_OP_POOL] = {"pool", LN_OP_POOL, 1, 1, 1, 2, 0, LN_PREFER_CHANNELS_LAST, 0x27eu,
         11, 47, sizeof(ln_pool_attributes), ln_infer_pool},
@@ -360,6 +362,8 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
         6, 126, sizeof(ln_conv_gradient_attributes), ln_infer_conv_gradient},
     [LN_OP_POOL_GRADIENT] = {"pool_gradient", LN_OP_POOL_GRADIENT, 2, 2, 1, 1, 0, LN_PREFER_CHANNELS_LAST, 0x1eu,
         8, 132, sizeof(ln_pool_gradient_attributes), ln_infer_pool_gradient},
+    [LN_OP_MOMENTS] = {"moments", LN_OP_MOMENTS, 1, 3, 2, 2, 0, LN_PREFER_CHANNELS_LAST, 0x1eu,
+        2, 140, sizeof(ln_moments_attributes), ln_infer_moments},
 };
 
 const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {

@@ -558,3 +558,18 @@ def pool_gradient(
     """The gradient of max or average pooling with respect to its input x, from g, that of its output. max: to the first of the largest elements of each window, which is found again. Attributes are those of pool; pads are explicit."""
     result = emit("pool_gradient", [x, g], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
+
+
+def moments(
+    x: Tensor,
+    g: Tensor | None = None,
+    mean: Tensor | None = None,
+    *,
+    kind: str = 'statistics',
+    channel_axis: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> list[Tensor]:
+    """Two statistics per channel over all other axes, [channels] each. statistics: mean and variance of x (of the batch: divided by the count). products, the backward of batch normalisation: the sums of g and of g * (x - mean), where g and mean are the second and third input."""
+    result = emit("moments", [x, g, mean], {"kind": kind, "channel_axis": channel_axis}, 2, name, function)
+    return result

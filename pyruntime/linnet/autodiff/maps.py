@@ -95,13 +95,33 @@ def _input_gradient(node: Node, program: Program, given: list[Tensor | None], in
                 give(yes, values[condition].select(here, 0.0))
             if follows[no]:
                 give(no, values[condition].select(here.lift(0.0), here))
+        elif i.opcode in _PASSES and program.code[i.args[1]].opcode == "const":
+            value, bound = values[_bounded(program, register)], program.code[i.args[1]].number
+            give(i.args[0], (value > bound if i.opcode == "max" else value < bound).select(here, 0.0))
         else:
             for position, argument in enumerate(i.args):
                 if follows[argument]:
                     _chain(i.opcode, position, here, [values[r] for r in i.args], values[register], argument, give)
     if total is None:
         return None
-    return _pruned(made, total.register, operands, x)
+    stored = {s.register: t for s, t in zip(program.stores, node.outputs, strict=True) if not s.quantized}
+    return _pruned(made, total.register, operands, x, stored)
+
+
+_PASSES = {"max": "min", "min": "max"}
+
+
+def _bounded(program: Program, register: int) -> int:
+    """A register behind this max or min with a constant that tells as well whether the bound was met: of clip, its result.
+    The input of relu and clip is then not needed for their gradient."""
+    own = program.code[register]
+    bound, other = program.code[own.args[1]].number, _PASSES[own.opcode]
+    for at, i in enumerate(program.code):
+        if i.opcode == other and i.args[0] == register and program.code[i.args[1]].opcode == "const":
+            limit = program.code[i.args[1]].number
+            if limit > bound if own.opcode == "max" else limit < bound:
+                return at
+    return register
 
 
 def _chain(opcode: str, position: int, g: Expr, args: list[_Value], y: _Value, argument: int, give: Any) -> None:
@@ -118,25 +138,48 @@ def _chain(opcode: str, position: int, g: Expr, args: list[_Value], y: _Value, a
         give(argument, g * derivative)
 
 
-def _pruned(program: Program, register: int, operands: list[Tensor | None], x: Tensor) -> Tensor:
-    """A map of the instructions that one register needs, and of the operands that these load."""
-    needed, pending = set(), [register]
-    while pending:
-        at = pending.pop()
-        if at not in needed:
-            needed.add(at)
-            pending += program.code[at].args
+def _pruned(
+    program: Program, register: int, operands: list[Tensor | None], x: Tensor, stored: dict[int, Tensor]
+) -> Tensor:
+    """A map of the instructions that one register needs, and of the operands that these load. stored: registers that the
+    forward map stored; they are loaded again where that does not take more operands than computing them again."""
+
+    def needed(known: dict[int, Tensor]) -> tuple[set[int], list[Tensor]]:
+        found, pending = set(), [register]
+        while pending:
+            at = pending.pop()
+            if at not in found:
+                found.add(at)
+                pending += () if at in known else program.code[at].args
+        loads: dict[Tensor, None] = {}
+        for at in sorted(found):
+            if at in known:
+                loads[known[at]] = None
+            elif program.code[at].opcode in _LOADS:
+                tensor = operands[program.code[at].operand]
+                assert tensor is not None
+                loads[tensor] = None
+        return found, list(loads)
+
+    exact = {
+        at: t for at, t in stored.items() if t.dtype == program.code[at].kind and program.code[at].opcode != "load"
+    }
+    registers, used = needed(exact)
+    if (plain := needed({})) and len(plain[1]) < len(used):
+        exact, (registers, used) = {}, plain
     clean = Program()
-    used: list[Tensor | None] = []
     place: dict[int, int] = {}
-    for at in sorted(needed):
+    for at in sorted(registers):
         i = program.code[at]
-        if i.opcode in ("load", "load_dequantized", "table"):
+        if at in exact:
+            i = Instruction("load", i.kind, operand=used.index(exact[at]))
+        elif i.opcode in _LOADS:
             tensor = operands[i.operand]
             assert tensor is not None
-            if tensor not in used:
-                used.append(tensor)
             i = i._replace(operand=used.index(tensor))
         place[at] = clean.add(i._replace(args=tuple(place[r] for r in i.args)))
     clean.stores = [Store(place[register], False)]
     return emit("map", used, clean.attributes([x.dtype]), dtypes=[x.dtype])[0]
+
+
+_LOADS = ("load", "load_dequantized", "table")

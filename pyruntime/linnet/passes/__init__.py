@@ -9,6 +9,7 @@ from linnet.passes.folding import fold_constants
 from linnet.passes.fusion import fuse_maps
 from linnet.passes.gathers import look_up_first
 from linnet.passes.heads import replace_head
+from linnet.passes.norms import expand_batch_norm
 from linnet.passes.weights import freeze, trainable
 
 _ROUNDS = 8
@@ -21,6 +22,7 @@ def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
     """
     remove_dead_functions(graph)
     for function in graph.functions:
+        expand_batch_norm(function)
         for _ in range(_ROUNDS):
             changed = remove_identities(function)
             changed |= fold_constants(function, fold_limit)
@@ -35,6 +37,6 @@ def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
 
 
 __all__ = [
-    "fold_constants", "freeze", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions", "remove_double",
-    "remove_identities", "replace_head", "run", "trainable",
+    "expand_batch_norm", "fold_constants", "freeze", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions",
+    "remove_double", "remove_identities", "replace_head", "run", "trainable",
 ]  # fmt: skip
