@@ -145,6 +145,16 @@ def test_nested_bodies_capture_from_every_level(tmp_path: Path) -> None:
             np.testing.assert_allclose(found["rows"], expected, rtol=1e-4, atol=1e-5)
 
 
+def test_a_result_that_stands_twice_may_be_read_once() -> None:
+    graph = linnet.Graph()
+    x = place(graph, "x", (3,))
+    last, rows = linnet.scan(lambda s, v: ((new := s + v), new), graph.constant(np.float32(0)), x)
+    for name, tensor in {"last": last, "rows": rows}.items():
+        graph.signature(name, {"x": x}, {"y": tensor})
+        found = linnet.Session(graph, name).run({"x": np.float32([1, 2, 3])})["y"]
+        np.testing.assert_array_equal(found, 6 if name == "last" else [1, 3, 6])
+
+
 def test_a_signature_takes_the_bodies_that_it_needs() -> None:
     graph = linnet.Graph()
     x = place(graph, "x", (12,))

@@ -213,6 +213,9 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
             outputs.append(info.name + suffix)
             if isinstance(value, Tensor):
                 note(importer, tensor, kind, info.name)
+                said = dims_of(info.type.tensor_type) if info.type.HasField("tensor_type") else None
+                if tensor.shape is None and said is not None:
+                    tensor.shape = (None,) * len(said)
         if not isinstance(value, Tensor):
             importer.graph.metadata[narrow.METADATA + info.name] = _described(importer, value)
     if not graph.output:

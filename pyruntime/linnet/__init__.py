@@ -20,7 +20,22 @@ from linnet.errors import (
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
 
 if TYPE_CHECKING:
-    from linnet import autodiff, clip, converters, init, losses, nn, onnx_backend, ops, optimizers, passes, preprocess
+    from linnet import (
+        autodiff,
+        clip,
+        converters,
+        init,
+        losses,
+        metrics,
+        nn,
+        onnx_backend,
+        ops,
+        optimizers,
+        passes,
+        preprocess,
+        schedules,
+        training,
+    )
     from linnet.autodiff import gradients
     from linnet.checkpoint import Checkpoint, load_checkpoint
     from linnet.control import cond, scan, while_loop
@@ -79,8 +94,21 @@ _LAZY = {
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
 }
 _MODULES = (
-    "autodiff", "clip", "converters", "init", "losses", "nn", "onnx_backend", "ops", "optimizers", "passes", "preprocess",
-)  # fmt: skip
+    "autodiff",
+    "clip",
+    "converters",
+    "init",
+    "losses",
+    "metrics",
+    "nn",
+    "onnx_backend",
+    "ops",
+    "optimizers",
+    "passes",
+    "preprocess",
+    "schedules",
+    "training",
+)
 
 __all__ = [
     "LAMB",
@@ -116,7 +144,8 @@ __all__ = [
     "UsageError",
     "Variable",
     "autodiff",
-    "check", "clip",
+    "check",
+    "clip",
     "cond",
     "converters",
     "from_onnx",
@@ -128,6 +157,7 @@ __all__ = [
     "load_checkpoint",
     "load_device",
     "losses",
+    "metrics",
     "nn",
     "onnx_backend",
     "ops",
@@ -138,7 +168,9 @@ __all__ = [
     "quantize",
     "replace_head",
     "scan",
+    "schedules",
     "softmax_cross_entropy",
+    "training",
     "while_loop",
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
+from linnet import cli_training
 from linnet.errors import ConversionError, Error, UsageError
 from linnet.tables import count as _count
 from linnet.tables import region as _region
@@ -31,7 +32,7 @@ DTYPES = ("f32", "f16", "i8", "i16")
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="linnet", prog_name="linnet")
 def cli() -> None:
-    """Convert models, look into them, run, plan and time them."""
+    """Convert models, look into them, run, plan and time them; write them as ONNX."""
 
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
@@ -405,6 +406,9 @@ def bench(
         rate = op["flops"] / op["ms"] / 1e6 if op["ms"] else 0.0
         ops.add_row(op["name"], op["kernel"], f"{op['ms']:.4f}", f"{op['ms'] / total:.1%}", f"{rate:.2f}")
     _show(memory, ops)
+
+
+cli.add_command(cli_training.export)
 
 
 # ---- options and tables

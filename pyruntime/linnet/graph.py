@@ -407,7 +407,8 @@ class Graph:
 
         signature(name, function, inputs, outputs): of a function; names default to those of its tensors.
         signature(name, {input name: tensor}, {output name: tensor}, updates={variable: new value}): takes what the outputs
-        and updates need from where the tensors were built; every update happens in each run, after all reads.
+        and updates need from where the tensors were built, and simplifies it (linnet.passes); every update happens in each
+        run, after all reads.
         Raises UsageError when they need a placeholder that is no input.
         """
         if isinstance(function, Function):
@@ -417,6 +418,8 @@ class Graph:
                 list(outputs) or [t.name for t in function.outputs],
             )
             return
+        from linnet.passes import simplify
+
         feeds: Mapping[str, Tensor] = function
         results: dict[str, Tensor] = {key: value.tensor() for key, value in inputs.items()}
         every = [*feeds.values(), *results.values(), *(updates or {}).values()]
@@ -427,6 +430,7 @@ class Graph:
         part = self.function(name)
         nodes = _needed(old, list(feeds.values()), [*results.values(), *assigned], name)
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
+        simplify(part)
         self._adopt(part)
         self.signatures[name] = Signature(part, list(feeds), list(results))
 
@@ -456,6 +460,19 @@ class Graph:
         from linnet.passes import freeze
 
         return freeze(self, values, signature)
+
+    def to_onnx(
+        self,
+        path: str | Path,
+        values: Mapping[str, npt.ArrayLike] | None = None,
+        signature: str = "infer",
+        opset: int = 21,
+    ) -> None:
+        """Writes one signature as an ONNX model, variables at `values` or their initial ones as its weights: see
+        `linnet.converters.onnx.export.to_onnx`."""
+        from linnet.converters.onnx.export import to_onnx
+
+        to_onnx(self, path, values, signature=signature, opset=opset)
 
     def save(self, path: str | Path) -> None:
         """Writes the .lnt file, atomically (a temporary file, then a rename)."""

@@ -92,7 +92,7 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                         .output_dims = output_dims,
                         .error = &raised};
         for (int phase = 0; phase < call.phases && status == LINNET_OK; ++phase)
-            status = kernel->run(&call, &b, phase, 0, call.work[phase], 0);
+            status = kernel->run(&call, &b, phase, 0, call.work[phase > 0], 0);
         if (status != LINNET_OK) ln_run_error_fail(&raised, status, error);
     } else {
         ln_fail(error, status, "cannot prepare %s for evaluation", op->name);

@@ -118,7 +118,7 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
         if (bind == NULL) return ln_work_no_memory(w);
         if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
     }
-    for (int32_t o = 0; o < f->n_outputs; ++o) needed[f->outputs[o]] = node->outputs[o] >= 0;
+    for (int32_t o = 0; o < f->n_outputs; ++o) needed[f->outputs[o]] |= node->outputs[o] >= 0;
     ++w->depth;
     status = ln_expand_nodes(w, f, base, needed);
     --w->depth;

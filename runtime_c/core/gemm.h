@@ -68,6 +68,13 @@ typedef struct ln_gemm_set {
         *narrow; /* for 64-bit sums: the set to use when the weights prove that 32 bits hold them */
 } ln_gemm_set;
 
+/* Rows of the next tile when `left` rows are left: the most that there is a kernel for. */
+static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
+    int64_t n = ln_min(left, set->rows);
+    while (set->full[n] == NULL) n--;
+    return n;
+}
+
 /* Portable helpers, good for every ISA. */
 /* Rows of `bytes` bytes from one stride (in bytes) to another: tiles at the edge go by way of a whole one on the stack.
  */

@@ -55,8 +55,8 @@ typedef struct ln_call {
     uint32_t packed_inputs; /* bit i: `pack` alone reads input i, `run` never does, so that a folded one can be freed */
     size_t scratch_bytes;   /* shared by all threads during the step */
     size_t scratch_thread;  /* per thread */
-    int phases;             /* 1 (default) or 2: all threads end phase 0 before any begins phase 1 */
-    int64_t work[2];        /* independent work items of each phase; default 1 (a step on one thread) */
+    int phases;             /* default 1: all threads end a phase before any begins the next */
+    int64_t work[2];        /* independent work items of phase 0, and of each later one; default 1 (on one thread) */
     int64_t grain;          /* fewest items worth giving one thread; default 1 */
     uint64_t flops;         /* for reports */
     void *plan;             /* opaque: used by ln_call_state */

@@ -81,7 +81,8 @@ enum { LEAST_FLOPS = 1 << 17 };
 static int threads_for(const ln_call *call, int phase) {
     int64_t n = call->work[phase] / (call->grain > 0 ? call->grain : 1);
     if (n > call->work[phase]) n = call->work[phase];
-    if (call->flops > 0) n = ln_min(n, (int64_t)(call->flops / LEAST_FLOPS));
+    const uint64_t repeated = call->phases > 2 ? (uint64_t)call->phases - 1 : 1;
+    if (call->flops > 0) n = ln_min(n, (int64_t)(call->flops / repeated / LEAST_FLOPS));
     return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
 }
 
@@ -106,7 +107,7 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
         ln_at_node(w->error, node->index, node->name);
         return status;
     }
-    for (int phase = 0; phase < call->phases; ++phase) {
+    for (int phase = 0; phase < 2 && phase < call->phases; ++phase) {
         step->threads[phase] = threads_for(call, phase);
         if (step->threads[phase] > 1) program->parallel = true;
     }

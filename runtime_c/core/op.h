@@ -60,7 +60,7 @@ typedef struct ln_infer {
 typedef linnet_status (*ln_infer_function)(const ln_infer *infer);
 
 typedef struct ln_op {
-    char name[16]; /* "": no such op */
+    char name[20]; /* "": no such op */
     uint16_t id;
     int8_t min_inputs, max_inputs; /* max -1: any number */
     int8_t min_outputs, max_outputs;

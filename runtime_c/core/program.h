@@ -36,7 +36,7 @@ typedef struct ln_step {
     int32_t packed;  /* of constants that the kernel rearranges: index in the program's list, else -1 */
     uint32_t folded; /* bit i: input i, which the kernel rearranges, was computed while planning, and has no lasting */
     uint64_t content[2]; /* address; a digest of all those inputs */
-    int32_t threads[2];  /* per phase */
+    int32_t threads[2];  /* of phase 0, and of each later one */
     int32_t dims_slot;   /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
     int32_t index;       /* of the node in its function */
     const char *name;
@@ -83,7 +83,9 @@ typedef struct ln_program {
     int32_t n_devices;
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
     uint64_t packed_only; /* bytes of folded values that are freed once they are packed */
-    uint64_t lower_bound, naive;
+    uint64_t lower_bound, naive, gradients;
+    int32_t recomputed;      /* steps that make a value again instead of keeping it */
+    bool ordered;            /* for updates: with a lower w->target it may take less */
     ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
     uint64_t packed_own;     /* bytes of them that this program was the first to need */
     struct ln_program *next; /* of those of the model that have theirs */

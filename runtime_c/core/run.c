@@ -15,7 +15,7 @@ typedef struct part {
 static void run_part(void *argument, int index) {
     part *p = argument;
     const ln_step *step = p->bound->step;
-    const int64_t work = step->call.work[p->phase], each = work / p->count, rest = work % p->count;
+    const int64_t work = step->call.work[p->phase > 0], each = work / p->count, rest = work % p->count;
     const int64_t begin = index * each + ln_min(index, rest), end = begin + each + (index < rest);
     const linnet_status status = step->kernel->run(&step->call, &p->bound->buffers, p->phase, begin, end, index);
     if (status != LINNET_OK) atomic_store(&p->status, (int)status);
@@ -43,9 +43,10 @@ static inline linnet_status run_step(linnet_session *s, const ln_bound *bound, l
     if (step->kind >= LN_STEP_LOOP) return run_body(s, bound, error);
     if (step->kind != LN_STEP_KERNEL) return ln_device_step(s, bound, error);
     for (int phase = 0; phase < step->call.phases; ++phase) {
-        const linnet_status status = step->threads[phase] == 1 ? step->kernel->run(&step->call, &bound->buffers, phase,
-                                                                                   0, step->call.work[phase], 0)
-                                                               : run_parallel(s, bound, phase, step->threads[phase]);
+        const int threads = step->threads[phase > 0];
+        const linnet_status status =
+            threads > 1 ? run_parallel(s, bound, phase, threads)
+                        : step->kernel->run(&step->call, &bound->buffers, phase, 0, step->call.work[phase > 0], 0);
         if (status != LINNET_OK) return fail(s, bound, status, error);
     }
     return LINNET_OK;

@@ -38,8 +38,9 @@ enum ln_op_id {
     LN_OP_ROI_ALIGN = 30,
     LN_OP_CONV_GRADIENT = 31,
     LN_OP_POOL_GRADIENT = 32,
-    LN_OP_MOMENTS = 33,
-    LN_OP_LIMIT = 34
+    LN_OP_RECURRENT_GRADIENT = 33,
+    LN_OP_MOMENTS = 34,
+    LN_OP_LIMIT = 35
 };
 
 typedef struct ln_map_attributes {
@@ -433,6 +434,24 @@ typedef struct ln_pool_gradient_attributes {
     int64_t channel_axis;
 } ln_pool_gradient_attributes;
 
+enum ln_recurrent_gradient_kind {
+    LN_RECURRENT_GRADIENT_KIND_RNN = 0,
+    LN_RECURRENT_GRADIENT_KIND_GRU = 1,
+    LN_RECURRENT_GRADIENT_KIND_LSTM = 2,
+};
+
+enum ln_recurrent_gradient_direction {
+    LN_RECURRENT_GRADIENT_DIRECTION_FORWARD = 0,
+    LN_RECURRENT_GRADIENT_DIRECTION_REVERSE = 1,
+    LN_RECURRENT_GRADIENT_DIRECTION_BIDIRECTIONAL = 2,
+};
+
+typedef struct ln_recurrent_gradient_attributes {
+    int64_t kind;
+    int64_t direction;
+    int64_t relu;
+} ln_recurrent_gradient_attributes;
+
 enum ln_moments_kind {
     LN_MOMENTS_KIND_STATISTICS = 0,
     LN_MOMENTS_KIND_PRODUCTS = 1,
@@ -545,6 +564,7 @@ linnet_status ln_infer_random(const ln_infer *infer);
 linnet_status ln_infer_roi_align(const ln_infer *infer);
 linnet_status ln_infer_conv_gradient(const ln_infer *infer);
 linnet_status ln_infer_pool_gradient(const ln_infer *infer);
+linnet_status ln_infer_recurrent_gradient(const ln_infer *infer);
 linnet_status ln_infer_moments(const ln_infer *infer);
 
 #endif

@@ -15,13 +15,10 @@ static linnet_status wrong_shape(const ln_infer *infer, const char *what, const 
     return ln_got(infer->error, "%s", ln_shape_text(got->dims, got->rank, text, sizeof text));
 }
 
-/* Operand i against a shape with unknowns (-1). */
-static linnet_status check(const ln_infer *infer, int i, const char *what, int rank, int64_t d0, int64_t d1,
-                           int64_t d2) {
+linnet_status ln_recurrent_check(const ln_infer *infer, int i, const char *what, bool lengths, int rank,
+                                 const int64_t *want) {
     const ln_tensor *t = &infer->inputs[i];
-    const int64_t want[] = {d0, d1, d2};
     if (i >= infer->n_inputs || t->dtype == LINNET_NONE) return LINNET_OK;
-    const bool lengths = i == LN_RECURRENT_LENGTHS;
     if (lengths ? t->dtype != LINNET_I32 && t->dtype != LINNET_I64 : t->dtype != infer->inputs[0].dtype) {
         ln_fail(infer->error, LINNET_WRONG_DTYPE, "recurrent: %s has another element type than it must", what);
         ln_expected(infer->error, "%s", linnet_dtype_name(lengths ? LINNET_I32 : infer->inputs[0].dtype));
@@ -74,16 +71,17 @@ linnet_status ln_infer_recurrent(const ln_infer *infer) {
                     {"peepholes", 2, {directions, hidden < 0 ? -1 : 3 * hidden, 0}},
                     {"bias", 2, {directions, hidden, 0}}};
     for (int i = 0; i < infer->n_inputs && i < 7; i++) {
-        const int64_t *d = operands[i].dims;
-        if ((status = check(infer, i, operands[i].name, operands[i].rank, d[0], d[1], d[2])) != LINNET_OK)
-            return status;
+        status = ln_recurrent_check(infer, i, operands[i].name, i == LN_RECURRENT_LENGTHS, operands[i].rank,
+                                    operands[i].dims);
+        if (status != LINNET_OK) return status;
     }
     for (int o = 0; o < infer->n_outputs; o++) {
         ln_tensor *y = &infer->outputs[o];
         const int64_t dims[] = {time, directions, batch, hidden};
+        const bool steps = o == 0 || o == LN_RECURRENT_CELLS;
         y->dtype = p->dtype;
-        y->rank = (int8_t)(o == 0 ? 4 : 3);
-        memcpy(y->dims, dims + (o > 0), (size_t)y->rank * sizeof *dims);
+        y->rank = (int8_t)(steps ? 4 : 3);
+        memcpy(y->dims, o == LN_RECURRENT_GATES ? operands[0].dims : dims + !steps, (size_t)y->rank * sizeof *dims);
     }
     return LINNET_OK;
 }
@@ -102,6 +100,15 @@ linnet_status ln_recurrent_configure(ln_call *call, int64_t pad_to, size_t eleme
     call->scratch_thread = (size_t)(LN_RECURRENT_LINES * plan->padded) * element;
     call->flops = (uint64_t)(2 * plan->time * call->work[0] * plan->gates) * (uint64_t)(plan->hidden * plan->hidden);
     return LINNET_OK;
+}
+
+int64_t ln_recurrent_length(const ln_call *call, const ln_buffers *b, int operand, int64_t row, int64_t time) {
+    if (!ln_recurrent_has(call, operand)) return time;
+    const ln_tensor *t = &call->inputs[operand];
+    const int64_t length = ln_load_i64(b->inputs[operand], t->dtype, row * t->strides[0]);
+    if (length >= 0 && length <= time) return length;
+    ln_index_error(b, "lengths", length, 0, time);
+    return -1;
 }
 
 ln_recurrent_activation ln_recurrent_activation_of(const ln_recurrent_attributes *a, int64_t direction, int index) {

@@ -1,6 +1,6 @@
 /* recurrent.inc.c - the hot loops of RNN, GRU and LSTM in f32: the product with the state, sigmoid and tanh.
- * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c, whose exponential it uses. The rest: ops/recurrent_f32.c.
- */
+ * Compiled per ISA by longtail__<isa>.c, after softmax.inc.c, whose exponential it uses. The rest: ops/recurrent_f32.c
+ * and recurrent_gradient_f32.c. */
 #include "ops/recurrent.h"
 
 enum { RECURRENT_VECTORS = 4, RECURRENT_PANEL = RECURRENT_VECTORS * VF_WIDTH };
@@ -60,8 +60,10 @@ static void recurrent_activate(bool tangent, float clip, float *x, int64_t n) {
     }
 }
 
-static const ln_recurrent_vectors recurrent_vectors = {
-    .panel = RECURRENT_PANEL, .multiply = recurrent_multiply, .activate = recurrent_activate};
+static const ln_recurrent_vectors recurrent_vectors = {.panel = RECURRENT_PANEL,
+                                                       .multiply = recurrent_multiply,
+                                                       .activate = recurrent_activate,
+                                                       .set = &LN_SIMD_NAME(ln_gemm_f32)};
 
 static linnet_status recurrent_configure(ln_call *call) {
     const linnet_status status = ln_recurrent_configure(call, RECURRENT_PANEL, sizeof(float));
@@ -87,3 +89,25 @@ const ln_kernel LN_SIMD_NAME(ln_recurrent) = {.name = "recurrent_f32__" LN_SIMD_
                                               .configure = recurrent_configure,
                                               .pack = recurrent_pack,
                                               .run = recurrent_run};
+
+#define RECURRENT_BATCH(NAME)                                                                                          \
+    static linnet_status NAME##_configure(ln_call *call) { return ln_##NAME##_configure(call, &recurrent_vectors); }   \
+    static linnet_status NAME##_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,   \
+                                    int thread) {                                                                      \
+        return ln_##NAME##_run(&recurrent_vectors, call, b, phase, begin, end, thread);                                \
+    }
+RECURRENT_BATCH(recurrent_batch)
+RECURRENT_BATCH(recurrent_gradient)
+
+const ln_kernel LN_SIMD_NAME(ln_recurrent_batch) = {.name = "recurrent_f32_batch__" LN_SIMD_TEXT,
+                                                    .op = LN_OP_RECURRENT,
+                                                    .isa = LN_SIMD_ISA,
+                                                    .supports = ln_recurrent_batch_supports,
+                                                    .configure = recurrent_batch_configure,
+                                                    .run = recurrent_batch_run};
+const ln_kernel LN_SIMD_NAME(ln_recurrent_gradient) = {.name = "recurrent_gradient_f32__" LN_SIMD_TEXT,
+                                                       .op = LN_OP_RECURRENT_GRADIENT,
+                                                       .isa = LN_SIMD_ISA,
+                                                       .supports = ln_recurrent_gradient_supports,
+                                                       .configure = recurrent_gradient_configure,
+                                                       .run = recurrent_gradient_run};

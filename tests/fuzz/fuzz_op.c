@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { MOST_OPERANDS = 8, CASE_SECONDS = 60, MOST_ELEMENTS = 20000 };
+enum { MOST_OPERANDS = 10, CASE_SECONDS = 60, MOST_ELEMENTS = 20000 };
 
 typedef struct fuzz {
     uint64_t state;

@@ -463,7 +463,7 @@ def recurrent(
     name: str = '',
     function: Function | None = None,
 ) -> list[Tensor]:
-    """RNN, GRU and LSTM over whole sequences, as ONNX defines them. The products with the input are made before, by one matmul for all steps and both directions: p [time, batch, directions * gates * hidden], biases included, gates in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state, initial_h and initial_c are [directions, batch, hidden] (absent: zeros), lengths i32 [batch] (absent: time), peepholes [directions, 3 * hidden] for input, output, forget; bias [directions, hidden] is that of the hidden gate's product with the state in a gru with linear_before_reset. y [time, directions, batch, hidden] is 0 past a row's length, y_h and y_c [directions, batch, hidden] are the states after the last step."""
+    """RNN, GRU and LSTM over whole sequences, as ONNX defines them. The products with the input are made before, by one matmul for all steps and both directions: p [time, batch, directions * gates * hidden], biases included, gates in ONNX's order (lstm: input, output, forget, cell; gru: update, reset, hidden). weights [directions, gates * hidden, hidden] multiply the hidden state, initial_h and initial_c are [directions, batch, hidden] (absent: zeros), lengths i32 [batch] (absent: time), peepholes [directions, 3 * hidden] for input, output, forget; bias [directions, hidden] is that of the hidden gate's product with the state in a gru with linear_before_reset. y [time, directions, batch, hidden] is 0 past a row's length, y_h and y_c [directions, batch, hidden] are the states after the last step. For recurrent_gradient: gates, of p's shape, are the gates behind their activations; cells, of y's shape, are the cell states (lstm), or in a gru what the hidden gate's weights gave (linear_before_reset) or took, 0 in an rnn. Both are 0 past a row's length."""
     result = emit("recurrent", [p, weights, initial_h, initial_c, lengths, peepholes, bias], {"kind": kind, "direction": direction, "activations": activations, "alpha": alpha, "beta": beta, "clip": clip, "input_forget": input_forget, "linear_before_reset": linear_before_reset}, outputs, name, function)
     return result
 
@@ -558,6 +558,30 @@ def pool_gradient(
     """The gradient of max or average pooling with respect to its input x, from g, that of its output. max: to the first of the largest elements of each window, which is found again. Attributes are those of pool; pads are explicit."""
     result = emit("pool_gradient", [x, g], {"kind": kind, "kernel": kernel, "strides": strides, "dilations": dilations, "pads": pads, "ceil_mode": ceil_mode, "count_include_pad": count_include_pad, "channel_axis": channel_axis}, 1, name, function)
     return result[0]
+
+
+def recurrent_gradient(
+    weights: Tensor,
+    gates: Tensor,
+    y: Tensor | None = None,
+    cells: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    lengths: Tensor | None = None,
+    dy: Tensor | None = None,
+    dy_h: Tensor | None = None,
+    dy_c: Tensor | None = None,
+    *,
+    kind: str = 'rnn',
+    direction: str = 'forward',
+    relu: bool = False,
+    outputs: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> list[Tensor]:
+    """Backpropagation through time for `recurrent` with its default activations (`relu`: an rnn's), no clip and no peepholes; a gru has linear_before_reset. weights, y, gates, cells, the initial states and lengths are those of the recurrent node; dy, dy_h and dy_c the gradients of its outputs (absent: zeros). cells is needed in an lstm and a gru, y in a gru. dp [time, batch, directions * gates * hidden] is the gradient of p, dh and dc [directions, batch, hidden] those of the initial states, and dq, of dp's shape, that of the products of weights and state, which is dp but for a gru's hidden gate. The gradient of weights is then dq^T times the states before each step, one matmul over all steps."""
+    result = emit("recurrent_gradient", [weights, gates, y, cells, initial_h, initial_c, lengths, dy, dy_h, dy_c], {"kind": kind, "direction": direction, "relu": relu}, outputs, name, function)
+    return result
 
 
 def moments(

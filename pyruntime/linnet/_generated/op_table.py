@@ -400,11 +400,11 @@ OPS: Final[dict[str, dict[str, Any]]] = {
     'recurrent': {
         'id': 27,
         'inputs': [{'name': 'p'}, {'name': 'weights'}, {'name': 'initial_h', 'optional': True}, {'name': 'initial_c', 'optional': True}, {'name': 'lengths', 'optional': True}, {'name': 'peepholes', 'optional': True}, {'name': 'bias', 'optional': True}],
-        'outputs': [{'name': 'y'}, {'name': 'y_h', 'optional': True}, {'name': 'y_c', 'optional': True}],
+        'outputs': [{'name': 'y'}, {'name': 'y_h', 'optional': True}, {'name': 'y_c', 'optional': True}, {'name': 'gates', 'optional': True}, {'name': 'cells', 'optional': True}],
         'dtypes': ['f32', 'f64', 'f16', 'bf16'],
         'in_place': False, 'epilogue': False, 'data_dependent': False,
         'layout': 'dense',
-        'gradient': 'recurrent in the other direction over the saved gates; weights: one matmul over all steps',
+        'gradient': 'recurrent_gradient, back over the saved gates; weights: one matmul over all steps',
         'attributes': {
             'kind': (0, 'enum', 'rnn', {'rnn': 0, 'gru': 1, 'lstm': 2}),
             'direction': (1, 'enum', 'forward', {'forward': 0, 'reverse': 1, 'bidirectional': 2}),
@@ -498,8 +498,22 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'channel_axis': (7, 'int', 1, None),
         },
     },
-    'moments': {
+    'recurrent_gradient': {
         'id': 33,
+        'inputs': [{'name': 'weights'}, {'name': 'gates'}, {'name': 'y', 'optional': True}, {'name': 'cells', 'optional': True}, {'name': 'initial_h', 'optional': True}, {'name': 'initial_c', 'optional': True}, {'name': 'lengths', 'optional': True}, {'name': 'dy', 'optional': True}, {'name': 'dy_h', 'optional': True}, {'name': 'dy_c', 'optional': True}],
+        'outputs': [{'name': 'dp'}, {'name': 'dh', 'optional': True}, {'name': 'dc', 'optional': True}, {'name': 'dq', 'optional': True}],
+        'dtypes': ['f32', 'f64', 'f16', 'bf16'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'layout': 'dense',
+        'gradient': 'none: second derivatives of recurrent networks go through scan',
+        'attributes': {
+            'kind': (0, 'enum', 'rnn', {'rnn': 0, 'gru': 1, 'lstm': 2}),
+            'direction': (1, 'enum', 'forward', {'forward': 0, 'reverse': 1, 'bidirectional': 2}),
+            'relu': (2, 'bool', False, None),
+        },
+    },
+    'moments': {
+        'id': 34,
         'inputs': [{'name': 'x'}, {'name': 'g', 'optional': True}, {'name': 'mean', 'optional': True}],
         'outputs': [{'name': 'first'}, {'name': 'second'}],
         'dtypes': ['f32', 'f64', 'f16', 'bf16'],

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Literal, overload
 
 from linnet._generated.op_table import OPS
-from linnet.autodiff._tools import FLOAT_DTYPES, add_up, filled
+from linnet.autodiff._tools import FLOAT_DTYPES, filled
 from linnet.autodiff.rules import RULES
-from linnet.autodiff.sparse import SparseRows, join
+from linnet.autodiff.sparse import SparseRows, sum_of
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Node, Tensor, Variable
 from linnet.straight_through import STOPPED
@@ -73,18 +73,9 @@ def gradients(
     for item, group in zip(wanted, sources, strict=True):
         parts = [g for t in group if (g := found[t]) is not None]
         like = item.tensor(loss)
-        total = _total(parts, like) if parts else filled(like, 0.0)
+        total = sum_of(parts, like) if parts else filled(like, 0.0)
         result.append(total.tensor(like) if isinstance(total, SparseRows) and not sparse else total)
     return result
-
-
-def _total(parts: list[Tensor | SparseRows], like: Tensor) -> Tensor | SparseRows:
-    """The sum of partial gradients: of rows as long as all are, else of tensors of `like`'s shape."""
-    rows = [p for p in parts if isinstance(p, SparseRows)]
-    dense = [p for p in parts if not isinstance(p, SparseRows)]
-    if not rows:
-        return add_up(dense)
-    return join(rows).add_to(add_up(dense)) if dense else join(rows)
 
 
 def walk(
@@ -109,12 +100,12 @@ def walk(
         for tensor, gradient in zip(node.inputs, _back(node, given, needs), strict=True):
             if tensor is not None and gradient is not None and tensor in active:
                 partial.setdefault(tensor, []).append(gradient)
-    return [_total(partial[t], t) if t in partial else None for t in wanted]
+    return [sum_of(partial[t], t) if t in partial else None for t in wanted]
 
 
 def _dense(partial: dict[Tensor, list[Tensor | SparseRows]], t: Tensor) -> Tensor | None:
     """The gradient of what a node made, which only reads of variables have in rows."""
-    total = _total(partial[t], t) if t in partial else None
+    total = sum_of(partial[t], t) if t in partial else None
     assert not isinstance(total, SparseRows)
     if total is not None:
         partial[t] = [total]  # made once

@@ -118,17 +118,24 @@ def unbroadcast(g: Tensor, like: Tensor) -> Tensor:
 
 
 def through(
-    build: Callable[..., Tensor], inputs: Sequence[Tensor | None], given: Tensor, needs: Sequence[bool]
+    build: Callable[..., Tensor | Sequence[Tensor]],
+    inputs: Sequence[Tensor | None],
+    given: Tensor | Sequence[Tensor | None],
+    needs: Sequence[bool],
 ) -> Gradients:
     """The gradients of an op by those of nodes that compute the same: `build` makes them of fresh names for the inputs."""
     from linnet.autodiff import walk
 
-    function = given.function
+    gradients = [given] if isinstance(given, Tensor) else list(given)
+    function = next(g.function for g in gradients if g is not None)
     # Identities keep the inputs apart from one another, and from what they themselves depend on.
     own = [None if t is None else ops.copy([t])[0] for t in inputs]
     start = len(function.nodes)
-    y = build(*own)
+    made = build(*own)
     nodes = function.nodes[start:]
+    seeds = {
+        y: g for y, g in zip([made] if isinstance(made, Tensor) else made, gradients, strict=False) if g is not None
+    }
     wanted = [t for t, need in zip(own, needs, strict=True) if t is not None and need]
-    found = iter(walk(nodes, {y: given}, wanted))
+    found = iter(walk(nodes, seeds, wanted))
     return [next(found) if t is not None and need else None for t, need in zip(own, needs, strict=True)]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from linnet import ops
 from linnet.autodiff._tools import Gradients, add_up, filled
+from linnet.autodiff.sparse import SparseRows
 from linnet.body import Body
 from linnet.control import branch_node
 from linnet.graph import Function, Node, Tensor
@@ -101,7 +102,8 @@ def back(
     for tensor, g in seeds:
         if g is not None:
             parts.setdefault(tensor, []).append(g.function.graph.bodies[-1].own(g))
-    return walk(nodes, {t: add_up(group) for t, group in parts.items()}, wanted)
+    found = walk(nodes, {t: add_up(group) for t, group in parts.items()}, wanted)
+    return [g.tensor(t) if isinstance(g, SparseRows) else g for t, g in zip(wanted, found, strict=True)]
 
 
 def ancestors(outputs: Iterable[Tensor], ends: Iterable[Tensor] = ()) -> set[Tensor]:

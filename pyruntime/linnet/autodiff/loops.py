@@ -11,6 +11,7 @@ import numpy as np
 from linnet import ops
 from linnet.autodiff._tools import FLOAT_DTYPES, Gradients, elementwise, filled
 from linnet.autodiff.control import ancestors, arguments_of, back, inline, place_of, prune
+from linnet.autodiff.sparse import SparseRows, rows_of, sum_of
 from linnet.body import Body
 from linnet.control import loop_node
 from linnet.errors import GraphError
@@ -75,12 +76,14 @@ def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) ->
     start = [filled(node.outputs[k], 0.0) if (g := given[k]) is None else g for k in changing]
     start += [filled(_sure(outer[t]), 0.0) for t in summed]
     made = loop_node(body, count, None, start, 2 * len(rows))
-    found = dict(zip([*(before[k] for k in changing), *summed], made, strict=False))
+    found: dict[Tensor, Tensor | SparseRows] = dict(zip([*(before[k] for k in changing), *summed], made, strict=False))
     stacked = made[len(start) :]
+    placed: dict[Tensor, list[Tensor | SparseRows]] = {}
     for n, slope, places in zip(rows, stacked, stacked[len(rows) :], strict=False):
         own = _sure(n.inputs[0])
         part = _placed(_sure(outer[own]), slope, places, count, n.inputs[1] is last)
-        found[own] = ops.add(found[own], part) if own in found else part
+        placed.setdefault(own, []).append(part)
+    found |= {own: sum_of(parts, _sure(outer[own])) for own, parts in placed.items()}
     return [None, None, *(None if t is None else found.get(t) for t in (*before, *captured))]
 
 
@@ -191,11 +194,13 @@ def _row_count(node: Node) -> int | str | None:
     return known[0] if known else None
 
 
-def _placed(x: Tensor, rows: Tensor, places: Tensor, count: Tensor, backwards: bool) -> Tensor:
-    """Zeros like x, with the rows added at their places. backwards: the places count from the last iteration to 0."""
+def _placed(x: Tensor, rows: Tensor, places: Tensor, count: Tensor, backwards: bool) -> Tensor | SparseRows:
+    """The gradient of x from rows of it; of a variable as rows. backwards: the places count from the last iteration to 0."""
     length, known = x.shape[0] if x.shape else None, elements_of(count)
     if backwards and length is not None and known == (length,):
         return ops.copy([rows], kind="slice", starts=[-1], ends=[-(1 << 63)], axes=[0], steps=[-1])[0]
+    if x.variable is not None and x.static_shape is not None:
+        return rows_of(x, places, rows)
     rank = places.rank
     at = ops.copy([places], kind="unsqueeze", axes=[0 if rank is None else rank])[0]
     return ops.scatter(filled(x, 0.0), at, rows, kind="nd", reduction="add")

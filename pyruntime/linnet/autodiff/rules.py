@@ -27,6 +27,7 @@ from linnet.autodiff.control import call_gradient, if_gradient
 from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
+from linnet.autodiff.recurrent import recurrent_gradient
 from linnet.autodiff.sparse import rows_of
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
@@ -354,6 +355,7 @@ RULES: dict[str, Rule] = {
     "cumsum": cumsum_gradient,
     "top_k": top_k_gradient,
     "cast": cast_gradient,
+    "recurrent": recurrent_gradient,
     "if": if_gradient,
     "while": while_gradient,
     "call": call_gradient,

@@ -7,7 +7,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from linnet import ops
-from linnet.autodiff._tools import elementwise, filled, integers
+from linnet.autodiff._tools import add_up, elementwise, filled, integers
 from linnet.graph import Dim, Function, Tensor
 from linnet.mapping import REGISTER
 
@@ -114,3 +114,12 @@ def join(parts: Sequence[SparseRows]) -> SparseRows:
         return parts[0]
     ids, rows = ops.concat([p.ids for p in parts], 0), ops.concat([p.rows for p in parts], 0)
     return SparseRows(ids, rows, parts[0].shape)
+
+
+def sum_of(parts: list[Tensor | SparseRows], like: Tensor) -> Tensor | SparseRows:
+    """The sum of partial gradients: of rows as long as all are, else of tensors of `like`'s shape."""
+    rows = [p for p in parts if isinstance(p, SparseRows)]
+    dense = [p for p in parts if not isinstance(p, SparseRows)]
+    if not rows:
+        return add_up(dense)
+    return join(rows).add_to(add_up(dense)) if dense else join(rows)

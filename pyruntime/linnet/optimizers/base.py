@@ -3,7 +3,6 @@ An optimizer emits ordinary nodes; C knows nothing of it."""
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -146,20 +145,24 @@ class Optimizer:
                 "a loss to minimize is one number", code=104, tensor=loss.name, expected="shape []",
                 got="an unknown shape" if loss.shape is None else str(list(loss.shape)), hint="take its .mean() or .sum()",
             )  # fmt: skip
-        graph = loss.function.graph
+        return {**loss.function.graph.side_updates_of([loss]), **self.apply(self.differentiate(loss, variables))}
+
+    def differentiate(self, loss: Tensor, variables: Sequence[Variable] | None = None) -> dict[Variable, Gradient]:
+        """The gradients that `minimize` applies: of these variables, by default all trainable ones behind the loss."""
         if variables is None:
             used = {t.variable for t in behind(loss)}
-            variables = [v for v in graph.trainable_variables if v in used and v.value.dtype.kind == "f"]
+            variables = [v for v in loss.function.graph.trainable_variables if v in used and v.value.dtype.kind == "f"]
         if not variables:
             raise UsageError(
                 "the loss depends on no trainable variable", code=101, tensor=loss.name,
                 hint="give the variables, or make some with graph.variable",
             )  # fmt: skip
-        if self.loss_scale is None:
-            made = self.apply(dict(zip(variables, gradients(loss, variables, sparse=True), strict=True)))
-        else:
-            made = self._scaled(loss, variables)
-        return {**graph.side_updates_of([loss]), **made}
+        scale: Any = self.loss_scale.scale(loss) if isinstance(self.loss_scale, DynamicLossScale) else self.loss_scale
+        if scale is None:
+            return dict(zip(variables, gradients(loss, variables, sparse=True), strict=True))
+        seed = expand_like(scale.cast(loss.dtype), loss) if isinstance(scale, Tensor) else filled(loss, scale)
+        found = gradients(loss, variables, seed, sparse=True)
+        return {v: unscaled(g, scale) for v, g in zip(variables, found, strict=True)}
 
     def apply(self, gradients: Mapping[Variable, Gradient], when: Tensor | None = None) -> Updates:
         """Updates by gradients that are known already, one per variable, of its shape. when: a bool scalar of the same
@@ -176,9 +179,14 @@ class Optimizer:
         rate: Any = self.learning_rate
         if not isinstance(rate, float):
             rate = rate.tensor(like) if isinstance(rate, Operators) else rate(count.cast("f64"))
+        updates: Updates = {}
+        if isinstance(self.loss_scale, DynamicLossScale):
+            finite = all_finite(list(gradients.values()))
+            updates = self.loss_scale.updates(finite)
+            when = finite if when is None else elementwise([when, finite], lambda a, b: a & b, "bool")
         step = Step(like.function, rate, dict(self.scalars((count + 1).cast("f64"))), when)
         following = count + 1 if when is None else elementwise([when, count], lambda c, n: n + c.cast("i64"), "i64")
-        return {counter: following, **self.updates(given, step)}
+        return {**updates, counter: following, **self.updates(given, step)}
 
     def name(self, variable: Variable) -> str:
         """What the optimizer's variables and nodes for a variable are called: "<variable>/<optimizer>"."""
@@ -201,17 +209,6 @@ class Optimizer:
         """Whether an update by rows is what was asked for."""
         return self.lazy or (self.rows == "exact" and not self._decays(variable))
 
-    def _scaled(self, loss: Tensor, variables: Sequence[Variable]) -> Updates:
-        """As `minimize` with a loss scale; a dynamic one leaves out steps whose gradients are not finite."""
-        dynamic = self.loss_scale if isinstance(self.loss_scale, DynamicLossScale) else None
-        scale: Any = self.loss_scale if dynamic is None else dynamic.scale(loss)
-        seed = expand_like(scale.cast(loss.dtype), loss) if dynamic is not None else filled(loss, scale)
-        found = gradients(loss, variables, seed, sparse=True)
-        finite = None if dynamic is None else all_finite(found)
-        given = {v: unscaled(g, scale) for v, g in zip(variables, found, strict=True)}
-        made = self.apply(given, finite)
-        return made if dynamic is None or finite is None else {**dynamic.updates(finite), **made}
-
     def _slots(self) -> dict[str, float]:
         return dict(self.slots) if isinstance(self.slots, Mapping) else dict.fromkeys(self.slots, 0.0)
 
@@ -224,7 +221,7 @@ class Optimizer:
     def _name(self, graph: Graph) -> str:
         """The class in small letters; numbered when the graph has other optimizers of this class."""
         if graph not in self._names:
-            base = candidate = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(self).__name__).lower()
+            base = candidate = type(self).__name__.lower()
             count = 1
             while f"{candidate}/step" in graph.variables:
                 count += 1

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from linnet.graph import FOLD_LIMIT, Graph
+from linnet.graph import FOLD_LIMIT, Function, Graph
 from linnet.passes.cleanup import remove_dead, remove_dead_functions, remove_double, remove_identities
 from linnet.passes.folding import fold_constants
 from linnet.passes.fusion import fuse_maps
@@ -22,21 +22,26 @@ def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
     """
     remove_dead_functions(graph)
     for function in graph.functions:
-        expand_batch_norm(function)
-        for _ in range(_ROUNDS):
-            changed = remove_identities(function)
-            changed |= fold_constants(function, fold_limit)
-            changed |= look_up_first(function)
-            changed |= remove_double(function)
-            changed |= fuse_maps(function)
-            changed |= remove_dead(function)
-            if not changed:
-                break
+        simplify(function, fold_limit=fold_limit)
     remove_dead_functions(graph)
     return graph
 
 
+def simplify(function: Function, *, fold_limit: int = FOLD_LIMIT) -> None:
+    """The same for one function, without those that its nodes name."""
+    expand_batch_norm(function)
+    for _ in range(_ROUNDS):
+        changed = remove_identities(function)
+        changed |= fold_constants(function, fold_limit)
+        changed |= look_up_first(function)
+        changed |= remove_double(function)
+        changed |= fuse_maps(function)
+        changed |= remove_dead(function)
+        if not changed:
+            break
+
+
 __all__ = [
     "expand_batch_norm", "fold_constants", "freeze", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions",
-    "remove_double", "remove_identities", "replace_head", "run", "trainable",
+    "remove_double", "remove_identities", "replace_head", "run", "simplify", "trainable",
 ]  # fmt: skip

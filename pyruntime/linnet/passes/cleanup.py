@@ -124,6 +124,8 @@ def remove_identities(function: Function) -> bool:
             assert new is not None
             if may_replace(function, old, new):
                 table[old] = new
+                if new.shape is None:
+                    new.shape = old.shape
                 if old in function.outputs:  # so that may_replace sees it for the next node
                     function.outputs = [new if t is old else t for t in function.outputs]
                 continue

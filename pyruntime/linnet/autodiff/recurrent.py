@@ -1,0 +1,106 @@
+"""The gradient of `recurrent`: backpropagation through time by the op `recurrent_gradient` over gates that the forward node
+keeps (Hochreiter and Schmidhuber, "Long short-term memory", 1997; Werbos, "Backpropagation through time", 1990)."""
+
+from __future__ import annotations
+
+from linnet import ops
+from linnet.autodiff._tools import Gradients, elementwise, operand, shape_of, through
+from linnet.autodiff.cells import cells
+from linnet.errors import GraphError
+from linnet.graph import Node, Tensor
+
+_RELU = 2  # among the numbers of the attribute `activations`
+_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+
+
+def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """p and the initial states by recurrent_gradient; weights: one matmul over all steps; bias: a sum. Of what that op has
+    not (other activations, clip, peepholes, coupled gates): through scans that compute the same."""
+    kind, relu = node.attribute("kind"), _is_relu(node)
+    if not _has_kernel(node, relu):
+        return through(lambda *operands: cells(node, list(operands)), node.inputs, given, needs)
+    weights, directions = node.inputs[1], 2 if node.attribute("direction") == "bidirectional" else 1
+    assert weights is not None
+    gates, memory = _kept(node)
+    dp, dh, dc, dq = ops.recurrent_gradient(
+        weights, gates, node.outputs[0], memory, operand(node, 2), operand(node, 3), operand(node, 4),
+        *[*given, None, None][:3], kind=kind, direction=node.attribute("direction"), relu=relu, outputs=4,
+    )  # fmt: skip
+    parts = ops.copy([dq], kind="split", axis=2, outputs=directions) if directions > 1 else [dq]
+    needs = [*needs, *[False] * 7][:7]
+    by_weights = by_bias = None
+    if needs[1]:
+        made = [ops.matmul(_rows(part), _rows(_before(node, d)), transpose_a=True) for d, part in enumerate(parts)]
+        by_weights = _stack(made)
+    if needs[6]:
+        hidden = [ops.copy([part], kind="split", axis=2, outputs=_GATES[kind])[-1] for part in parts]
+        by_bias = _stack([ops.reduce(part, kind="sum", axes=[0, 1], keep_dims=False) for part in hidden])
+    return [
+        dp if needs[0] else None, by_weights, dh if needs[2] else None, dc if needs[3] else None, None, None, by_bias
+    ]  # fmt: skip
+
+
+def _is_relu(node: Node) -> bool:
+    activations = list(node.attribute("activations"))
+    return node.attribute("kind") == "rnn" and bool(activations) and set(activations) == {_RELU}
+
+
+def _has_kernel(node: Node, relu: bool) -> bool:
+    """Whether recurrent_gradient does what the node does."""
+    kind, activations = node.attribute("kind"), list(node.attribute("activations"))
+    defaults = {"rnn": [1], "gru": [0, 1], "lstm": [0, 1, 1]}[kind]
+    usual = relu or all(a == defaults[i % len(defaults)] for i, a in enumerate(activations))
+    plain = node.attribute("clip") == 0 and operand(node, 5) is None and not node.attribute("input_forget")
+    return usual and plain and (kind != "gru" or bool(node.attribute("linear_before_reset")))
+
+
+def _kept(node: Node) -> tuple[Tensor, Tensor]:
+    """The outputs gates and cells of the forward node, which are added to it the first time."""
+    p, y = node.inputs[0], node.outputs[0]
+    assert p is not None
+    shape = shape_of(y)
+    states = None if len(shape) != 4 else shape[1:]
+    for i, (name, dims) in enumerate([("y_h", states), ("y_c", states), ("gates", p.shape), ("cells", shape)], 1):
+        if len(node.outputs) <= i:
+            made = y.function.tensor(name, y.dtype, dims)
+            made.node = node
+            node.outputs.append(made)
+    return node.outputs[3], node.outputs[4]
+
+
+def _before(node: Node, d: int) -> Tensor:
+    """The states before each step of direction d: [time, batch, hidden]."""
+    y, initial, lengths = node.outputs[0], operand(node, 2), operand(node, 4)
+    back = node.attribute("direction") == "reverse" or d == 1
+    y = ops.copy([y], kind="slice", starts=[d], ends=[d + 1], axes=[1], steps=[1])[0]
+    y = ops.copy([y], kind="squeeze", axes=[1])[0]
+    starts, ends = ([1], [2**31 - 1]) if back else ([0], [-1])
+    rest = ops.copy([y], kind="slice", starts=starts, ends=ends, axes=[0], steps=[1])[0]
+    if initial is None:  # y is 0 past a row's length, as the first state is
+        return ops.copy([rest], kind="pad", pads=[0, 1] if back else [1, 0], axes=[0])[0]
+    first = ops.copy([initial], kind="slice", starts=[d], ends=[d + 1], axes=[0], steps=[1])[0]
+    moved = ops.concat([rest, first] if back else [first, rest], 0)
+    if not back or lengths is None:
+        return moved
+    # Backwards, a row begins at its own last step.
+    zero, one = y.function.constant(0), y.function.constant(1)
+    steps = ops.range_(zero, ops.gather(ops.shape(y), zero), one)
+    steps = ops.copy([steps], kind="unsqueeze", axes=[1, 2])[0]
+    last = ops.copy([ops.cast(lengths, dtype="i64")], kind="unsqueeze", axes=[0, 2])[0]
+    return elementwise([steps, last, moved, first], lambda t, n, m, f: (t + 1).eq(n).select(f, m), y.dtype)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """[time * batch, the rest]"""
+    return ops.reshape(x, [-1, _units(x)])
+
+
+def _units(x: Tensor) -> int:
+    size = shape_of(x)[-1]
+    if not isinstance(size, int):
+        raise GraphError("its rule needs a fixed number of hidden units", code=304)
+    return size
+
+
+def _stack(parts: list[Tensor]) -> Tensor:
+    return ops.concat([ops.copy([t], kind="unsqueeze", axes=[0])[0] for t in parts], 0)
