@@ -1,9 +1,10 @@
 """The gradient of map programs: the derivative table of schema/map_opcodes.toml, applied backwards through the program.
-The backward of a map is one map per input, which computes again what it needs of the forward program."""
+The backward of a map is one map per input. What it needs of the forward program it takes from results, or computes again."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from linnet._generated.op_table import DERIVATIVES
@@ -65,6 +66,7 @@ def _input_gradient(node: Node, program: Program, given: list[Tensor | None], in
         own = i.opcode == "load" and i.operand == index
         follows[register] = i.result in FLOATS and (own or any(follows[r] for r in i.args))
     operands: list[Tensor | None] = list(node.inputs)
+    stands = _clipped(program)
     adjoint: dict[int, Expr] = {}
 
     def give(register: int, value: Expr) -> None:
@@ -95,33 +97,42 @@ def _input_gradient(node: Node, program: Program, given: list[Tensor | None], in
                 give(yes, values[condition].select(here, 0.0))
             if follows[no]:
                 give(no, values[condition].select(here.lift(0.0), here))
-        elif i.opcode in _PASSES and program.code[i.args[1]].opcode == "const":
-            value, bound = values[_bounded(program, register)], program.code[i.args[1]].number
-            give(i.args[0], (value > bound if i.opcode == "max" else value < bound).select(here, 0.0))
         else:
             for position, argument in enumerate(i.args):
                 if follows[argument]:
-                    _chain(i.opcode, position, here, [values[r] for r in i.args], values[register], argument, give)
+                    _chain(
+                        i.opcode,
+                        position,
+                        here,
+                        [values[r] for r in i.args],
+                        values[stands.get(register, register)],
+                        argument,
+                        give,
+                    )
     if total is None:
         return None
-    stored = {s.register: t for s, t in zip(program.stores, node.outputs, strict=True) if not s.quantized}
+    stored = {
+        store.register: output
+        for store, output in zip(program.stores, node.outputs, strict=True)
+        if output is not None and not store.quantized and output.dtype == values[store.register].kind
+    }
     return _pruned(made, total.register, operands, x, stored)
 
 
-_PASSES = {"max": "min", "min": "max"}
-
-
-def _bounded(program: Program, register: int) -> int:
-    """A register behind this max or min with a constant that tells as well whether the bound was met: of clip, its result.
-    The input of relu and clip is then not needed for their gradient."""
-    own = program.code[register]
-    bound, other = program.code[own.args[1]].number, _PASSES[own.opcode]
-    for at, i in enumerate(program.code):
-        if i.opcode == other and i.args[0] == register and program.code[i.args[1]].opcode == "const":
-            limit = program.code[i.args[1]].number
-            if limit > bound if own.opcode == "max" else limit < bound:
-                return at
-    return register
+def _clipped(program: Program) -> dict[int, int]:
+    """Of a clip between two numbers: the register of its inner half to that of the whole, which tells the same about where
+    the inner one was clipped."""
+    found = {}
+    for register, i in enumerate(program.code):
+        inner = program.code[i.args[0]] if i.opcode in ("min", "max") else None
+        if inner is None or {inner.opcode, i.opcode} != {"min", "max"}:
+            continue
+        bounds = [program.code[part.args[1]] for part in (inner, i)]
+        if all(b.opcode == "const" for b in bounds) and sum(i.args[0] in c.args for c in program.code) == 1:
+            low, high = (b.number for b in (bounds if inner.opcode == "max" else bounds[::-1]))
+            if low < high:
+                found[i.args[0]] = register
+    return found
 
 
 def _chain(opcode: str, position: int, g: Expr, args: list[_Value], y: _Value, argument: int, give: Any) -> None:
@@ -138,48 +149,45 @@ def _chain(opcode: str, position: int, g: Expr, args: list[_Value], y: _Value, a
         give(argument, g * derivative)
 
 
+def _needed(program: Program, register: int, given: Collection[int]) -> set[int]:
+    """The registers that make up this one, none of those behind the given ones."""
+    needed: set[int] = set()
+    pending = [register]
+    while pending:
+        at = pending.pop()
+        if at not in needed:
+            needed.add(at)
+            pending += () if at in given else program.code[at].args
+    return needed
+
+
 def _pruned(
-    program: Program, register: int, operands: list[Tensor | None], x: Tensor, stored: dict[int, Tensor]
+    program: Program, register: int, operands: list[Tensor | None], x: Tensor, stored: Mapping[int, Tensor]
 ) -> Tensor:
-    """A map of the instructions that one register needs, and of the operands that these load. stored: registers that the
-    forward map stored; they are loaded again where that does not take more operands than computing them again."""
+    """A map of the instructions that one register needs, and of the operands that these load. stored: registers that are
+    results of the forward map. They are loaded where that leaves an operand of it unread, so that a relu or tanh keeps its
+    result, which the next layer keeps too, and not what went in, so that it can be the epilogue of what made that."""
 
-    def needed(known: dict[int, Tensor]) -> tuple[set[int], list[Tensor]]:
-        found, pending = set(), [register]
-        while pending:
-            at = pending.pop()
-            if at not in found:
-                found.add(at)
-                pending += () if at in known else program.code[at].args
-        loads: dict[Tensor, None] = {}
-        for at in sorted(found):
-            if at in known:
-                loads[known[at]] = None
-            elif program.code[at].opcode in _LOADS:
-                tensor = operands[program.code[at].operand]
-                assert tensor is not None
-                loads[tensor] = None
-        return found, list(loads)
+    def loads(needed: set[int]) -> set[int]:
+        return {program.code[at].operand for at in needed if program.code[at].opcode in ("load", "table")}
 
-    exact = {
-        at: t for at, t in stored.items() if t.dtype == program.code[at].kind and program.code[at].opcode != "load"
-    }
-    registers, used = needed(exact)
-    if (plain := needed({})) and len(plain[1]) < len(used):
-        exact, (registers, used) = {}, plain
+    needed, short = _needed(program, register, ()), _needed(program, register, stored)
+    if loads(short) < loads(needed):
+        needed = short
+        for at in needed & stored.keys():
+            operands = [*operands, stored[at]]
+            program.code[at] = Instruction("load", program.code[at].result, operand=len(operands) - 1)
     clean = Program()
+    used: list[Tensor | None] = []
     place: dict[int, int] = {}
-    for at in sorted(registers):
+    for at in sorted(needed):
         i = program.code[at]
-        if at in exact:
-            i = Instruction("load", i.kind, operand=used.index(exact[at]))
-        elif i.opcode in _LOADS:
+        if i.opcode in ("load", "load_dequantized", "table"):
             tensor = operands[i.operand]
             assert tensor is not None
+            if tensor not in used:
+                used.append(tensor)
             i = i._replace(operand=used.index(tensor))
         place[at] = clean.add(i._replace(args=tuple(place[r] for r in i.args)))
     clean.stores = [Store(place[register], False)]
     return emit("map", used, clean.attributes([x.dtype]), dtypes=[x.dtype])[0]
-
-
-_LOADS = ("load", "load_dequantized", "table")
