@@ -232,3 +232,18 @@ def test_any_allocation_of_a_recomputing_plan_may_fail() -> None:
             _chain(allocator, budget)
         assert caught.value.status == OUT_OF_MEMORY, f"allocation {k} of {counted.calls}: {caught.value}"
         assert not allocator.live and not allocator.faults, f"allocation {k} of {counted.calls}"
+
+
+@pytest.mark.parametrize("activation", [ops.relu, ops.tanh, ops.sigmoid, lambda x: ops.clip(x, -0.5, 0.5)])
+def test_an_activation_keeps_its_result_and_not_its_operand(activation: Any) -> None:
+    """So a layer holds one tensor until its gradient, and the activation is computed in the product's epilogue."""
+    graph, rows, side, depth = Graph(), 512, 32, 8
+    x = graph.placeholder("x", (rows, side))
+    layers = [graph.variable(f"w{i}", linnet.init.glorot((side, side))) for i in range(depth)]
+    y: Tensor = x
+    for w in layers:
+        y = activation(y @ w)
+    updates = {w: w - 0.1 * g for w, g in zip(layers, linnet.gradients((y * y).mean(), layers), strict=True)}
+    graph.signature("train", {"x": x}, {}, updates=updates)
+    session = linnet.Session(linnet.passes.run(graph), "train", threads=1)
+    assert session.memory["activations"] < (depth + 3) * 4 * rows * side

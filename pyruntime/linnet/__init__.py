@@ -15,6 +15,7 @@ from linnet.errors import (
     GraphError,
     Problem,
     ResourceError,
+    TrainingError,
     UsageError,
 )
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
         autodiff,
         clip,
         converters,
+        data,
         init,
+        integers,
         losses,
         metrics,
         nn,
@@ -61,8 +64,11 @@ if TYPE_CHECKING:
     )
     from linnet.passes import replace_head
     from linnet.quantize import quantize
+    from linnet.quantize_aware import quantize_aware
     from linnet.report import Report, check
     from linnet.session import Session
+    from linnet.straight_through import stop_gradient
+    from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
 
 __version__ = "0.1.0"
 
@@ -82,6 +88,8 @@ _LAZY = {
     "scan": "linnet.control",
     "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
+    "quantize_aware": "linnet.quantize_aware",
+    "stop_gradient": "linnet.straight_through",
     "Report": "linnet.report",
     "check": "linnet.report",
     "pointwise": "linnet.mapping",
@@ -92,12 +100,17 @@ _LAZY = {
     "load_device": "linnet.model",
     "softmax_cross_entropy": "linnet.losses",
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
+    **dict.fromkeys(
+        ("Callback", "EarlyStopping", "History", "Saver", "TensorBoard", "evaluate", "fit"), "linnet.training"
+    ),
 }
 _MODULES = (
     "autodiff",
     "clip",
     "converters",
+    "data",
     "init",
+    "integers",
     "losses",
     "metrics",
     "nn",
@@ -119,15 +132,18 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "AdamW",
+    "Callback",
     "Checkpoint",
     "ConversionError",
     "DeviceError",
     "DynamicLossScale",
+    "EarlyStopping",
     "Error",
     "FileError",
     "Function",
     "Graph",
     "GraphError",
+    "History",
     "Model",
     "Momentum",
     "Node",
@@ -137,10 +153,13 @@ __all__ = [
     "RMSProp",
     "Report",
     "ResourceError",
+    "Saver",
     "Session",
     "Signature",
     "Store",
     "Tensor",
+    "TensorBoard",
+    "TrainingError",
     "UsageError",
     "Variable",
     "autodiff",
@@ -148,11 +167,15 @@ __all__ = [
     "clip",
     "cond",
     "converters",
+    "data",
+    "evaluate",
+    "fit",
     "from_onnx",
     "from_tflite",
     "from_torch",
     "gradients",
     "init",
+    "integers",
     "isa_names",
     "load_checkpoint",
     "load_device",
@@ -166,10 +189,12 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "quantize_aware",
     "replace_head",
     "scan",
     "schedules",
     "softmax_cross_entropy",
+    "stop_gradient",
     "training",
     "while_loop",
 ]  # fmt: skip

@@ -207,6 +207,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'kind': (0, 'enum', 'take', {'take': 0, 'elements': 1, 'nd': 2}),
             'axis': (1, 'int', 0, None),
             'batch_dims': (2, 'int', 0, None),
+            'from_end': (3, 'bool', True, None),
         },
     },
     'resize': {
@@ -588,8 +589,8 @@ DERIVATIVES: Final[dict[str, list[str]]] = {
     'sub': ['1', '-1'],
     'mul': ['b', 'a'],
     'div': ['1 / b', '-y / b'],
-    'min': ['a < b', 'b <= a'],
-    'max': ['a > b', 'b >= a'],
+    'min': ['y < b', 'y == b'],
+    'max': ['y > b', 'y == b'],
     'pow': ['b * pow(a, b - 1)', 'where(a == 0, 0, y * log(a))'],
     'mod': ['1', '-floor(a / b)'],
     'fmod': ['1', '-trunc(a / b)'],
