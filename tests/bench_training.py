@@ -18,7 +18,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 ENGINES = ("torch", "torch_cl", "linnet")
-USUAL = ("lenet5", "mlp", "mobilenet_v2", "alexnet")
+USUAL = ("lenet5", "mlp", "mobilenet_v2", "alexnet", "lstm_lm", "transformer")
 
 
 def resident() -> float:
@@ -100,7 +100,7 @@ def measure(names: list[str], threads: list[int], rounds: int, seconds: float) -
             found: dict[str, list[dict[str, Any]]] = defaultdict(list)
             for _ in range(rounds):
                 for engine in ENGINES:
-                    if engine == "torch_cl" and name == "mlp":
+                    if engine == "torch_cl" and name in ("mlp", "lstm_lm", "transformer"):
                         continue
                     command = [
                         sys.executable,

@@ -211,6 +211,25 @@ def detector() -> Graph:
     return _finish(graph, main, emit("gather", [sides, flat], {"axis": 0}, name="y")[0])
 
 
+def training() -> Graph:
+    """A training step as "infer": x f32 [64,32] -> 6 layers, mean square, gradients, momentum -> loss; 12 variables."""
+    rng = np.random.default_rng(9)
+    graph = Graph()
+    x = graph.placeholder("x", (64, 32))
+    y: Tensor = x
+    weights = [graph.variable(f"w{i}", _weights(rng, 32, 32)) for i in range(6)]
+    for w in weights:
+        y = linnet.ops.tanh(y @ w)
+    loss = (y * y).mean()
+    updates = {}
+    for w, g in zip(weights, linnet.gradients(loss, weights), strict=True):
+        m = graph.variable(f"{w.name}/momentum", np.zeros((32, 32), np.float32))
+        updates[m] = 0.9 * m + g
+        updates[w] = w - 0.1 * updates[m]
+    graph.signature("infer", {"x": x}, {"loss": loss}, updates=updates)
+    return graph
+
+
 GRAPHS: dict[str, Callable[[], Graph]] = {
     "mlp": mlp,
     "conv_net": conv_net,
@@ -226,6 +245,7 @@ GRAPHS: dict[str, Callable[[], Graph]] = {
     "detector": detector,
     "dynamic": dynamic,
     "one_op": one_op,
+    "training": training,
 }
 
 
@@ -250,6 +270,7 @@ def feeds(name: str) -> Feeds:
         "detector": (8, 6),
         "dynamic": (5, 3),
         "one_op": (4,),
+        "training": (64, 32),
     }.get(name, (1, 3, 16, 16))
     x = rng.standard_normal(shape).astype(np.float32)
     return {"x": np.abs(x) * 0.1 if name == "loop" else x}

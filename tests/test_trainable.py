@@ -130,14 +130,14 @@ def test_a_new_head_has_its_own_classes_and_keeps_the_features() -> None:
     module = _module()
     graph = linnet.from_onnx(_onnx(module, 1, 3, 8, 8))
     logits = linnet.replace_head(graph, 3)
-    assert sorted(graph.variables) == ["head/bias", "head/weights"]
+    assert sorted(graph.variables) == ["head/bias", "head/weight"]
     assert logits.shape == ("batch", 3) and graph.signatures["infer"].outputs == ["logits", "probabilities"]
     x = _x(2, 3, 8, 8)
     graph.signature("features", {"x": graph.find("x")}, {"features": graph.find("features")})
     wanted = module[:8](torch.from_numpy(x)).detach().numpy()
     assert np.allclose(linnet.Session(graph, "features").run({"x": x})["features"], wanted, atol=1e-5)
     outputs = linnet.Session(graph).run({"x": x})
-    assert np.allclose(outputs["logits"], wanted @ graph.variables["head/weights"].value, atol=1e-5)
+    assert np.allclose(outputs["logits"], wanted @ graph.variables["head/weight"].value, atol=1e-5)
     assert np.allclose(outputs["probabilities"].sum(-1), 1)
 
 

@@ -3,6 +3,7 @@ before the run, and a run that fails changes nothing. Random graphs over small w
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,24 +12,26 @@ import pytest
 import linnet
 from linnet import ops
 from linnet.graph import Graph, Tensor, Variable
+from tests.capi import Allocator, Chain, Failure
 
 SIDE = 6
+OUT_OF_MEMORY = 401
 
 
 class RandomStep:
     """A signature `train` whose updates read each other's variables, directly and through views, gathers and products."""
 
-    def __init__(self, seed: int, looks_up: bool = False) -> None:
-        self.rng = np.random.default_rng(seed)
+    def __init__(self, seed: int, looks_up: bool = False, side: int = SIDE, nodes: int = 25) -> None:
+        self.rng, self.side = np.random.default_rng(seed), side
         self.graph = Graph()
-        self.x = self.graph.placeholder("x", (SIDE, SIDE))
-        self.ids = self.graph.placeholder("ids", (SIDE,), "i64")
+        self.x = self.graph.placeholder("x", (self.side, self.side))
+        self.ids = self.graph.placeholder("ids", (self.side,), "i64")
         self.variables = [
-            self.graph.variable(f"v{i}", self.rng.integers(-9, 10, (SIDE, SIDE)).astype(np.float32))
+            self.graph.variable(f"v{i}", self.rng.integers(-9, 10, (self.side, self.side)).astype(np.float32))
             for i in range(int(self.rng.integers(1, 6)))
         ]
         self.tensors: list[Tensor] = [self.x]
-        for _ in range(int(self.rng.integers(3, 25))):
+        for _ in range(int(self.rng.integers(3, nodes))):
             self.tensors.append(self.node())
         chosen = [v for v in self.variables if self.rng.random() < 0.8] or self.variables[:1]
         self.updates: dict[Variable, Tensor] = {v: self.update(v) for v in chosen}
@@ -57,7 +60,7 @@ class RandomStep:
             case 5:
                 return ops.transpose(a, [1, 0])
             case 6:
-                return ops.clip(ops.reshape(ops.reshape(a, [-1]) + 1, [SIDE, SIDE]), -9, 9)
+                return ops.clip(ops.reshape(ops.reshape(a, [-1]) + 1, [self.side, self.side]), -9, 9)
             case 7:
                 return ops.gather(a, self.ids, axis=0)
             case 8:
@@ -74,7 +77,7 @@ class RandomStep:
                 return ops.transpose(v.tensor(self.x), [1, 0])
             case 2:
                 rows = ops.gather(v.tensor(self.x), self.ids, axis=0)
-                index = ops.reshape(self.ids, [SIDE, 1])
+                index = ops.reshape(self.ids, [self.side, 1])
                 return linnet.graph.emit(
                     "scatter", [v.tensor(self.x), index, ops.clip(rows * new, -9, 9)], {"kind": "nd"}
                 )[0]
@@ -83,8 +86,8 @@ class RandomStep:
 
     def feeds(self, seed: int) -> dict[str, Any]:
         rng = np.random.default_rng(seed)
-        ids = rng.permutation(SIDE)
-        return {"x": rng.integers(-9, 10, (SIDE, SIDE)).astype(np.float32), "ids": ids}
+        ids = rng.permutation(self.side)
+        return {"x": rng.integers(-9, 10, (self.side, self.side)).astype(np.float32), "ids": ids}
 
 
 def _state(store: Any, variables: list[Variable]) -> dict[str, Any]:
@@ -109,7 +112,7 @@ def test_in_place_updates_change_no_result(seed: int) -> None:
                 assert np.array_equal(state[name], value), name
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(120))
 def test_a_failed_run_changes_no_variable(seed: int) -> None:
     step = RandomStep(seed, looks_up=True)
     session = linnet.Session(step.graph, "train")
@@ -140,3 +143,107 @@ def test_a_gradient_step_holds_no_second_copy_of_its_variables() -> None:
     graph.signature("train", {"x": x}, {"y": y}, updates=updates)
     session = linnet.Session(linnet.passes.run(graph), "train", threads=1)
     assert session.memory["activations"] < 2 * 4 * side * side
+
+
+def _needed(data: Any, signature: str) -> int:
+    """What the refusal of a budget of nothing says."""
+    with pytest.raises(linnet.GraphError) as refused:
+        linnet.Session(data, signature, threads=1, max_bytes=1)
+    return int(refused.value.got.split()[0])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_recomputing_to_a_budget_changes_no_bit(seed: int) -> None:
+    """Half way to, and at, the number that a refusal names."""
+    step = RandomStep(seed, side=64, nodes=40)
+    data = step.graph.to_bytes()
+    usual = linnet.Session(data, "train", threads=1)
+    total, least = usual.memory["total"], _needed(data, "train")
+    assert least <= total
+    sessions = [usual] + [
+        linnet.Session(data, "train", threads=threads, max_bytes=budget)
+        for threads, budget in ((1, (total + least) // 2), (1, least))
+    ]
+    for run in range(2):
+        results = [s.run(step.feeds(seed + run)) for s in sessions]
+        for session, found in zip(sessions[1:], results[1:], strict=True):
+            assert session.memory["total"] <= total
+            assert all(np.array_equal(found[name], value) for name, value in results[0].items())
+            for name, value in _state(usual.variables, step.variables).items():
+                assert np.array_equal(session.variables[name], value), name
+
+
+@functools.cache
+def _deep() -> bytes:
+    """x f32 [256, 64] through 16 layers."""
+    graph = Graph()
+    x = graph.placeholder("x", (256, 64))
+    layers = [graph.variable(f"w{i}", linnet.init.glorot((64, 64))) for i in range(16)]
+    y: Tensor = x
+    for w in layers:
+        y = ops.tanh(y @ w)
+    loss = (y * y).mean()
+    gradients = linnet.gradients(loss, layers)
+    updates = {w: w - 0.1 * g for w, g in zip(layers, gradients, strict=True)}
+    graph.signature("infer", {"x": x}, {"loss": loss}, updates=updates)
+    return graph.to_bytes()
+
+
+def _chain(allocator: Allocator, budget: int) -> Chain:
+    x = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
+    chain = Chain.__new__(Chain)
+    try:
+        chain.__init__(_deep(), allocator)  # type: ignore[misc]
+        chain.make_store()
+        chain.make_plan(max_bytes=budget).make_session().set({"x": x}).run()
+    except Failure:
+        chain.close()
+        raise
+    return chain
+
+
+def test_a_recomputing_step_takes_what_its_plan_says() -> None:
+    """Half of the activations of a deep network, and every byte of it foretold."""
+    with _chain(Allocator(), 0) as usual:
+        before, loss = usual.info(), usual.output().copy()
+    allocator = Allocator()
+    with _chain(allocator, before.total - before.activations // 2) as chain:
+        info = chain.info()
+        assert info.activations < before.activations // 2
+        assert info.steps > before.steps
+        assert info.total == allocator.bytes
+        np.testing.assert_array_equal(chain.output(), loss)
+        calls = allocator.calls
+        chain.run()
+        assert allocator.calls == calls
+    assert not allocator.live and not allocator.faults
+
+
+def test_any_allocation_of_a_recomputing_plan_may_fail() -> None:
+    counted = Allocator()
+    with _chain(counted, 0) as chain:
+        info = chain.info()
+    budget = info.total - info.activations // 2
+    counted = Allocator()
+    _chain(counted, budget).close()
+    for k in range(counted.calls):
+        allocator = Allocator(fail_at=k)
+        with pytest.raises(Failure) as caught:
+            _chain(allocator, budget)
+        assert caught.value.status == OUT_OF_MEMORY, f"allocation {k} of {counted.calls}: {caught.value}"
+        assert not allocator.live and not allocator.faults, f"allocation {k} of {counted.calls}"
+
+
+@pytest.mark.parametrize("activation", [ops.relu, ops.tanh, ops.sigmoid, lambda x: ops.clip(x, -0.5, 0.5)])
+def test_an_activation_keeps_its_result_and_not_its_operand(activation: Any) -> None:
+    """So a layer holds one tensor until its gradient, and the activation is computed in the product's epilogue."""
+    graph, rows, side, depth = Graph(), 512, 32, 8
+    x = graph.placeholder("x", (rows, side))
+    layers = [graph.variable(f"w{i}", linnet.init.glorot((side, side))) for i in range(depth)]
+    y: Tensor = x
+    for w in layers:
+        y = activation(y @ w)
+    updates = {w: w - 0.1 * g for w, g in zip(layers, linnet.gradients((y * y).mean(), layers), strict=True)}
+    graph.signature("train", {"x": x}, {}, updates=updates)
+    session = linnet.Session(linnet.passes.run(graph), "train", threads=1)
+    assert session.memory["activations"] < (depth + 3) * 4 * rows * side

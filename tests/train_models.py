@@ -46,7 +46,25 @@ class Twin(nn.Module):  # type: ignore[misc]
         return self._layer(lambda: nn.BatchNorm2d(x.shape[1]), x)
 
     def linear(self, x: Any, out: int) -> Any:
-        return self._layer(lambda: nn.Linear(x.shape[1], out), x)
+        return self._layer(lambda: nn.Linear(x.shape[-1], out), x)
+
+    def embedding(self, x: Any, count: int, width: int) -> Any:
+        return self._layer(lambda: nn.Embedding(count, width), x)
+
+    def positions(self, x: Any, longest: int) -> Any:
+        return x + self._layer(lambda: nn.Embedding(longest, x.shape[-1]), torch.arange(x.shape[1]))
+
+    def lstm(self, x: Any, units: int) -> Any:
+        return self._layer(lambda: nn.LSTM(x.shape[-1], units), x)[0]
+
+    def encoder(self, x: Any, heads: int, hidden: int) -> Any:
+        def make() -> nn.Module:
+            return nn.TransformerEncoderLayer(x.shape[-1], heads, hidden, 0.0, "gelu", batch_first=True)
+
+        return self._layer(make, x)
+
+    def tokens(self, x: Any) -> Any:
+        return x.reshape(-1, x.shape[-1])
 
     def relu(self, x: Any) -> Any:
         return self._layer(lambda: nn.ReLU(inplace=True), x)
@@ -70,6 +88,14 @@ class Twin(nn.Module):  # type: ignore[misc]
         return x + y
 
 
+def as_linnet(name: str, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A parameter of PyTorch, or its gradient, as linnet has it: the gates of an LSTM are in ONNX's order there."""
+    if not name.endswith("_l0"):
+        return value
+    i, f, g, o = np.split(value, 4)
+    return np.concatenate([i, o, f, g])
+
+
 class Builder:
     """linnet's layers, over variables that begin with the twin's values."""
 
@@ -85,7 +111,7 @@ class Builder:
         for name, value in layer.state_dict().items():
             if name == "num_batches_tracked":
                 continue
-            found[name] = self.graph.variable(f"layers.{number}.{name}", value.numpy())
+            found[name] = self.graph.variable(f"layers.{number}.{name}", as_linnet(name, value.numpy()))
             if not name.startswith("running"):
                 self.trained[found[name].name] = found[name]
         return found, layer
@@ -114,6 +140,39 @@ class Builder:
     def linear(self, x: Tensor, out: int) -> Tensor:
         found, _ = self._layer()
         return ops.matmul(x, found["weight"].tensor(), found["bias"].tensor(), transpose_b=True)
+
+    def embedding(self, x: Tensor, count: int, width: int) -> Tensor:
+        return ops.gather(self._layer()[0]["weight"].tensor(), x)
+
+    def positions(self, x: Tensor, longest: int) -> Tensor:
+        return x + self._layer()[0]["weight"][: (x.static_shape or ())[1]]
+
+    def lstm(self, x: Tensor, units: int) -> Tensor:
+        found = {name: v.tensor() for name, v in self._layer()[0].items()}
+        bias = found["bias_ih_l0"] + found["bias_hh_l0"]
+        p = ops.matmul(x, found["weight_ih_l0"], bias, transpose_b=True)
+        y = ops.recurrent(p, ops.expand_dims(found["weight_hh_l0"], 0), kind="lstm")[0]
+        return ops.squeeze(y, 1)
+
+    def encoder(self, x: Tensor, heads: int, hidden: int) -> Tensor:
+        found = {name: v.tensor() for name, v in self._layer()[0].items()}
+
+        def linear(x: Tensor, name: str, end: str = ".") -> Tensor:
+            return ops.matmul(x, found[f"{name}{end}weight"], found[f"{name}{end}bias"], transpose_b=True)
+
+        def norm(x: Tensor, name: str) -> Tensor:
+            return ops.layer_norm(x, found[f"{name}.weight"], found[f"{name}.bias"])[0]
+
+        batch, time, width = x.static_shape or ()
+        split = ops.reshape(linear(x, "self_attn.in_proj", "_"), [batch, time, 3, heads, width // heads])
+        query, key, value = (ops.squeeze(t, 0) for t in ops.split(ops.transpose(split, [2, 0, 3, 1, 4]), 3, 0))
+        y = linnet.nn.scaled_dot_product_attention(query, key, value)
+        y = linear(ops.reshape(ops.transpose(y, [0, 2, 1, 3]), [batch, time, width]), "self_attn.out_proj")
+        x = norm(x + y, "norm1")
+        return norm(x + linear(ops.gelu(linear(x, "linear1")), "linear2"), "norm2")
+
+    def tokens(self, x: Tensor) -> Tensor:
+        return ops.reshape(x, [-1, (x.static_shape or ())[-1]])
 
     def relu(self, x: Tensor) -> Tensor:
         self._layer()
@@ -202,21 +261,40 @@ def mobilenet_v2(m: Any, x: Any, classes: int = 1000) -> Any:
     return m.linear(m.dropout(m.mean(x)), classes)
 
 
+def lstm_lm(m: Any, x: Any, vocabulary: int = 10000, units: int = 512) -> Any:
+    """A language model over [time, batch] (Zaremba et al., "Recurrent neural network regularization", 2014): one layer."""
+    return m.linear(m.tokens(m.lstm(m.embedding(x, vocabulary, units), units)), vocabulary)
+
+
+def transformer(m: Any, x: Any, vocabulary: int = 2000, width: int = 256, heads: int = 8, layers: int = 4) -> Any:
+    """The encoder of Vaswani et al., "Attention is all you need", 2017, with GELU, over [batch, time]; a class per token."""
+    x = m.positions(m.embedding(x, vocabulary, width), 512)
+    for _ in range(layers):
+        x = m.encoder(x, heads, 4 * width)
+    return m.linear(m.tokens(x), vocabulary)
+
+
 MODELS: dict[str, tuple[Callable[..., Any], tuple[int, ...], int]] = {
     "lenet5": (lenet5, (64, 1, 28, 28), 10),
     "mlp": (mlp, (64, 784), 10),
     "mobilenet_v2": (mobilenet_v2, (8, 3, 224, 224), 1000),
     "alexnet": (alexnet, (16, 3, 227, 227), 1000),
     "resnet18": (resnet18, (8, 3, 224, 224), 1000),
+    "lstm_lm": (lstm_lm, (20, 20), 10000),
+    "transformer": (transformer, (16, 64), 2000),
 }
 """Name: the description, the shape of a batch as in the benchmark, and the number of classes."""
+SEQUENCES = ("lstm_lm", "transformer")  # of ids below the number of classes, each of which has a label
 
 
 def batch(name: str, shape: tuple[int, ...] | None = None, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random images and labels."""
+    """Random images (or ids) and labels."""
     _, usual, classes = MODELS[name]
     generator = torch.Generator().manual_seed(seed)
     shape = shape or usual
+    if name in SEQUENCES:
+        ids = torch.randint(0, classes, (2, *shape), generator=generator)
+        return ids[0], ids[1].reshape(-1)
     return torch.randn(shape, generator=generator), torch.randint(0, classes, (shape[0],), generator=generator)
 
 
@@ -234,11 +312,12 @@ def graph_of(
     describe, usual, _ = MODELS[name]
     shape = shape or usual
     graph = linnet.Graph()
-    x, t = graph.placeholder("x", shape), graph.placeholder("t", shape[:1], "i64")
+    words = name in SEQUENCES
+    x = graph.placeholder("x", shape, "i64" if words else "f32")
+    t = graph.placeholder("t", (int(np.prod(shape)),) if words else shape[:1], "i64")
     m = Builder(graph, peer)
     logits = describe(m, x)
-    picked = ops.gather(ops.softmax(logits, log=True), ops.reshape(t, [-1, 1]), kind="elements", axis=1)
-    loss = -picked.mean()
+    loss = linnet.softmax_cross_entropy(logits, t).mean()
     made = dict(zip(m.trained.values(), linnet.gradients(loss, list(m.trained.values())), strict=True))
     updates = {**m.updates, **{v: v - rate * g for v, g in made.items()}}
     outputs = {"loss": loss, **({f"gradient of {v.name}": g for v, g in made.items()} if gradients else {})}

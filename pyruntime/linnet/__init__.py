@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         clip,
         converters,
         init,
+        integers,
         losses,
         metrics,
         nn,
@@ -61,8 +62,10 @@ if TYPE_CHECKING:
     )
     from linnet.passes import replace_head
     from linnet.quantize import quantize
+    from linnet.quantize_aware import quantize_aware
     from linnet.report import Report, check
     from linnet.session import Session
+    from linnet.straight_through import stop_gradient
 
 __version__ = "0.1.0"
 
@@ -82,6 +85,8 @@ _LAZY = {
     "scan": "linnet.control",
     "while_loop": "linnet.control",
     "quantize": "linnet.quantize",
+    "quantize_aware": "linnet.quantize_aware",
+    "stop_gradient": "linnet.straight_through",
     "Report": "linnet.report",
     "check": "linnet.report",
     "pointwise": "linnet.mapping",
@@ -98,6 +103,7 @@ _MODULES = (
     "clip",
     "converters",
     "init",
+    "integers",
     "losses",
     "metrics",
     "nn",
@@ -153,6 +159,7 @@ __all__ = [
     "from_torch",
     "gradients",
     "init",
+    "integers",
     "isa_names",
     "load_checkpoint",
     "load_device",
@@ -166,10 +173,12 @@ __all__ = [
     "pointwise",
     "preprocess",
     "quantize",
+    "quantize_aware",
     "replace_head",
     "scan",
     "schedules",
     "softmax_cross_entropy",
+    "stop_gradient",
     "training",
     "while_loop",
 ]  # fmt: skip

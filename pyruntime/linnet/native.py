@@ -1,4 +1,4 @@
-"""The commands linnet-bench and linnet-run of a Python installation: they become the native tools in linnet/bin.
+"""The commands linnet-bench, linnet-run and linnet-train of a Python installation: they become the native tools in linnet/bin.
 Native builds have the tools directly; nothing of Python stays in the process."""
 
 from __future__ import annotations
@@ -26,3 +26,8 @@ def bench() -> NoReturn:
 def run() -> NoReturn:
     """linnet-run: runs a model once natively."""
     _become("linnet-run")
+
+
+def train() -> NoReturn:
+    """linnet-train: trains a model natively."""
+    _become("linnet-train")

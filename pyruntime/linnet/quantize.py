@@ -8,7 +8,8 @@ channel, activations per tensor, asymmetric at i8, symmetric at i16 (weights sta
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from linnet.graph import DTYPE_IDS, Function, Graph, Node, Quantization, Tensor,
 from linnet.quantization_table import Row, Table
 
 INTEGER_OPS = {"conv", "conv_transpose", "matmul"}
+KEY = "quantize_aware"  # metadata of graphs that were trained for it
 SMALL = 4096  # elements: what is smaller gains nothing from being stored as integers
 FLOATS_KEPT = {
     "quantize",
@@ -40,7 +42,7 @@ FLOATS_KEPT = {
 }
 _EXACT = ("preprocess:", "postprocess:")  # steps of linnet.preprocess, which are not the network's own
 _OPCODE = {name: row[0] for name, row in OPCODES.items()}
-_LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
+LIMITS = {"i8": (-128, 127), "i16": (-32768, 32767)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,11 +65,15 @@ def quantize(
     table_out: str | Path | None = None,
     progress: bool = False,
     threads: int | None = None,
+    weight_bits: int = 8,
+    values: Mapping[str, npt.ArrayLike] | None = None,
 ) -> Graph:
     """A graph that computes at `dtype`: "f16" (storage; sums stay f32), "i16" (int16 activations, int8 weights) or "i8".
 
     calibration: dictionaries {input name: array}, needed for i16 and i8; NaN is refused. table: per-layer overrides
-    (quantization_table). table_out: where to write the table as decided. Inputs and outputs keep their element types.
+    (quantization_table). table_out: where to write the table as decided. weight_bits: levels of integer weights, 2 to 8; all
+    are stored in 8. values: of the graph's variables after training, for example a `Store`; a graph that `quantize_aware` made
+    brings its ranges and weight_bits along, and needs no calibration. Inputs and outputs keep their element types.
     Raises UsageError for a bad argument or batch.
     """
     if dtype == "f32" and table is None:
@@ -79,9 +85,21 @@ def quantize(
             got=str(dtype),
             hint="pass dtype='i8'",
         )
+    if not 2 <= weight_bits <= 8:
+        raise UsageError("weights cannot have so many bits", code=101, expected="2 to 8", got=str(weight_bits))
+    ranges: dict[str, Range] = {}
+    if values is not None or KEY in graph.metadata or len(graph.functions) > 1:
+        from linnet.quantize_aware import deployable, trained_ranges
+
+        trained = json.loads(graph.metadata.get(KEY, "{}"))
+        if trained.get("dtype", dtype) != dtype:
+            raise UsageError("the graph was trained for another type", code=101, expected=trained["dtype"], got=dtype)
+        weight_bits = trained.get("weight_bits", weight_bits)
+        ranges = trained_ranges(graph, values)
+        graph = deployable(graph, values)
     overrides = table if isinstance(table, Table) else Table.read(table) if table is not None else Table()
-    quantizer = _Quantizer(graph, dtype, overrides)
-    if quantizer.stored:
+    quantizer = Quantizer(graph, dtype, overrides, weight_bits)
+    if quantizer.stored and not quantizer.take(ranges):
         if calibration is None:
             raise UsageError(
                 what=f"quantizing to {dtype} needs calibration batches", expected="an iterable of {input name: array}",
@@ -97,7 +115,7 @@ def quantize(
 def activation_parameters(seen: Range, dtype: str) -> Quantization:
     """Scale and zero point that cover [low, high] and zero: asymmetric for i8, symmetric for i16."""
     low, high = min(seen.low, 0.0), max(seen.high, 0.0)
-    least, greatest = _LIMITS[dtype]
+    least, greatest = LIMITS[dtype]
     if dtype == "i16":
         scale = max(-low, high) / greatest
         zero = 0
@@ -113,24 +131,32 @@ def activation_parameters(seen: Range, dtype: str) -> Quantization:
 
 
 def weight_parameters(
-    weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0
+    weights: npt.NDArray[Any], axis: int | None, least: npt.NDArray[np.float64] | float = 0.0, bits: int = 8
 ) -> tuple[npt.NDArray[np.int8], Quantization]:
     """int8 weights, symmetric, per slice of `axis` (or per tensor), and their parameters.
 
-    least: smallest scale allowed, one number or one per slice.
+    least: smallest scale allowed, one number or one per slice. bits: of the values; they are stored in 8 in any case.
     """
+    limit = weight_limit(bits)
     values = np.asarray(weights, np.float32)
     rest = tuple(i for i in range(values.ndim) if i != axis)
     peak = np.abs(values).max(axis=rest if axis is not None else None, keepdims=True, initial=0.0)  # 0 without elements
-    scale = np.maximum(peak / 127.0, np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
+    scale = np.maximum(peak / float(limit), np.reshape(least, peak.shape if np.ndim(least) else ())).astype(np.float32)
     scale = np.where(scale >= 1e-30, scale, np.float32(1.0))  # a slice that is always zero
-    stored = np.clip(np.rint(values / scale), -127, 127).astype(np.int8)
+    stored = np.clip(np.rint(values / scale), -limit, limit).astype(np.int8)
     flat = scale.reshape(-1)
     return stored, Quantization(flat, np.zeros(flat.shape, np.int32), axis, 8)
 
 
-class _Quantizer:
-    def __init__(self, graph: Graph, dtype: str, overrides: Table) -> None:
+def weight_limit(bits: int) -> int:
+    """The largest integer of symmetric weights."""
+    return (1 << (bits - 1)) - 1
+
+
+class Quantizer:
+    """The decisions, and the graph emitted anew by them."""
+
+    def __init__(self, graph: Graph, dtype: str, overrides: Table, weight_bits: int = 8) -> None:
         if "infer" not in graph.signatures or len(graph.functions) != 1:
             raise UsageError(
                 what="this graph cannot be quantized after training", expected="one function, with the signature 'infer'",
@@ -139,13 +165,14 @@ class _Quantizer:
             )  # fmt: skip
         self.graph = graph
         self.dtype = dtype
+        self.weight_bits = weight_bits
         self.overrides = overrides
         self.old = graph.signatures["infer"].function
         self.consumers = self.old.consumers()
         self.outputs = set(self.old.outputs)
         self.fixed = self._shape_arithmetic()
         self.modes: dict[Node, str] = {node: self._mode(node) for node in self.old.nodes}
-        self.integer_nodes = [n for n in self.old.nodes if n.op in INTEGER_OPS and self.modes[n] in _LIMITS]
+        self.integer_nodes = [n for n in self.old.nodes if n.op in INTEGER_OPS and self.modes[n] in LIMITS]
         self.ranges: dict[Tensor, Range] = {}
         self.group: dict[Tensor, Tensor] = {}  # union-find: tensors that share scale and zero
         self.parameters: dict[tuple[Tensor, str], Quantization] = {}
@@ -179,7 +206,7 @@ class _Quantizer:
         constants = [t.data for t in node.inputs if t is not None and t.data is not None and t.dtype == "f32"]
         if wanted == "f16" and node.op != "map" and not all(map(_fits_f16, constants)):
             return "f32"  # maps choose per operand
-        if wanted in _LIMITS and node.op in INTEGER_OPS and not self._integer_possible(node, wanted):
+        if wanted in LIMITS and node.op in INTEGER_OPS and not self._integer_possible(node, wanted):
             return "f32"
         return wanted
 
@@ -213,7 +240,7 @@ class _Quantizer:
         assert limits is not None
         parameters = self._parameters(clamp.outputs[0], dtype)
         scale, zero = float(parameters.scale[0]), int(parameters.zero[0])
-        low, high = ((end - zero) * scale for end in _LIMITS[dtype])
+        low, high = ((end - zero) * scale for end in LIMITS[dtype])
         return low >= limits[0] - scale / 2 and high <= limits[1] + scale / 2
 
     def _stored_forms(self) -> dict[Tensor, str]:
@@ -222,7 +249,7 @@ class _Quantizer:
         for node in reversed(self.old.nodes):  # consumers first
             for tensor in self._integer_operands(node):
                 wanted[tensor] = self.modes[node]
-            if self.modes[node] not in _LIMITS:
+            if self.modes[node] not in LIMITS:
                 continue
             if all(t not in wanted for t in node.outputs) and self._worth_storing(node):
                 wanted[node.outputs[0]] = self.modes[node]
@@ -249,7 +276,7 @@ class _Quantizer:
             return False
         if shape is not None and int(np.prod(shape)) < SMALL:
             return False
-        if any(u.op not in ("map", "reduce") or self.modes[u] not in _LIMITS or u.inputs[0] is None for u in users):
+        if any(u.op not in ("map", "reduce") or self.modes[u] not in LIMITS or u.inputs[0] is None for u in users):
             return False
         if any(u.op == "reduce" and y is not u.inputs[0] for u in users):
             return False
@@ -258,7 +285,7 @@ class _Quantizer:
 
     def _integer_operands(self, node: Node) -> list[Tensor]:
         """Float activations that the node reads as integers."""
-        if node.op not in INTEGER_OPS or self.modes[node] not in _LIMITS:
+        if node.op not in INTEGER_OPS or self.modes[node] not in LIMITS:
             return []
         return [t for t in node.inputs[:2] if t is not None and t.data is None]
 
@@ -277,23 +304,32 @@ class _Quantizer:
             return node.attributes.get("kind", "max") in ("max", "average") and len(node.outputs) == 1
         return node.op == "resize" and node.attributes.get("mode", "nearest") in ("nearest", "linear")
 
-    def _find(self, tensor: Tensor) -> Tensor:
+    def root(self, tensor: Tensor) -> Tensor:
+        """The tensor that stands for the group that shares scale and zero with this one."""
         while tensor in self.group:
             tensor = self.group[tensor]
         return tensor
 
     def _union(self, a: Tensor, b: Tensor) -> None:
-        a, b = self._find(a), self._find(b)
+        a, b = self.root(a), self.root(b)
         if a is not b:
             self.group[b] = a
+
+    def take(self, ranges: Mapping[str, Range]) -> bool:
+        """Takes ranges that are known, by name. Whether those are all that are needed."""
+        for tensor in self.stored:
+            if tensor.name in ranges:
+                self.ranges[self.root(tensor)] = ranges[tensor.name]
+        return all(self.root(tensor) in self.ranges for tensor in self.stored)
 
     # ---- calibration -------------------------------------------------------------------------------------------
 
     def calibrate(self, batches: Iterable[Feeds], progress: bool, threads: int | None) -> None:
         """Ranges of every tensor stored as integers; members of a group share one."""
-        found = record_ranges(self.graph, list(self.stored), batches, progress, threads)
+        missing = [tensor for tensor in self.stored if self.root(tensor) not in self.ranges]
+        found = record_ranges(self.graph, missing, batches, progress, threads)
         for tensor, seen in found.items():
-            shared = self.ranges.setdefault(self._find(tensor), Range())
+            shared = self.ranges.setdefault(self.root(tensor), Range())
             if not seen.empty:
                 shared.include(seen.low, seen.high)
 
@@ -302,7 +338,7 @@ class _Quantizer:
         return (clamp or node).outputs[0]
 
     def _parameters(self, tensor: Tensor, dtype: str) -> Quantization:
-        root = self._find(tensor)
+        root = self.root(tensor)
         if (root, dtype) not in self.parameters:
             seen = self.ranges.get(root, Range())
             self.parameters[root, dtype] = activation_parameters(Range(0.0, 0.0) if seen.empty else seen, dtype)
@@ -323,13 +359,13 @@ class _Quantizer:
             if node in skipped:
                 continue
             self.function.source = node.source
-            if node.op in INTEGER_OPS and self.modes[node] in _LIMITS:
+            if node.op in INTEGER_OPS and self.modes[node] in LIMITS:
                 self._emit_integer(node)
             elif node.op == "map":
                 self._emit_map(node)
             elif node in self.passing:
                 self._emit_passing(node)
-            elif node.op == "reduce" and self.modes[node] in _LIMITS:
+            elif node.op == "reduce" and self.modes[node] in LIMITS:
                 self._emit_reduce(node)
             else:
                 self._emit_float(node)
@@ -359,9 +395,9 @@ class _Quantizer:
 
     def _constant(self, tensor: Tensor, dtype: str) -> Tensor:
         assert tensor.data is not None
-        if dtype in _LIMITS and tensor.dtype == "f32":
+        if dtype in LIMITS and tensor.dtype == "f32":
             parameters = self._parameters(tensor, dtype)
-            least, greatest = _LIMITS[dtype]
+            least, greatest = LIMITS[dtype]
             stored = np.rint(tensor.data / parameters.scale[0]) + parameters.zero[0]
             array = np.clip(stored, least, greatest).astype(np.int8 if dtype == "i8" else np.int16)
             return self.function.constant(array, tensor.name, quantization=parameters)
@@ -371,8 +407,8 @@ class _Quantizer:
 
     def _convert(self, source: Tensor, tensor: Tensor, dtype: str) -> Tensor:
         """One map: load (dequantized), store (quantized)."""
-        load = "load_dequantized" if source.dtype in _LIMITS else "load"
-        store = "store_quantized" if dtype in _LIMITS else "store"
+        load = "load_dequantized" if source.dtype in LIMITS else "load"
+        store = "store_quantized" if dtype in LIMITS else "store"
         program = [_OPCODE[load], 1, 0, 0, 0, _OPCODE[store], 1, 0, 0, 0]
         result = self._emit("map", [source], {"program": program, "dtypes": [DTYPE_IDS[dtype]]}, [tensor], [dtype])
         return result[0]
@@ -387,7 +423,7 @@ class _Quantizer:
         name: str = "",
     ) -> list[Tensor]:
         parameters = [
-            self._parameters(tensor, dtype) if dtype in _LIMITS and tensor.dtype == "f32" else tensor.quantization
+            self._parameters(tensor, dtype) if dtype in LIMITS and tensor.dtype == "f32" else tensor.quantization
             for tensor, dtype in zip(old, dtypes, strict=True)
         ]
         made = emit(op, inputs, attributes, len(old), name, self.function, parameters, dtypes)
@@ -410,14 +446,14 @@ class _Quantizer:
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         limit = 2.0**30 if mode == "i8" else 2.0**52
         if w.data is not None:
-            axis = _weight_axis(node, w.data.ndim)
+            axis = weight_axis(node, w.data.ndim)
             least: npt.NDArray[np.float64] | float = 0.0
             if bias is not None and bias.data is not None and bias.data.size:
                 # A channel with tiny weights gets a coarser scale, or its bias would not fit the accumulator.
                 assert new_x.quantization is not None
                 sizes = np.abs(bias.data.astype(np.float64)).reshape(-1) / (limit * new_x.quantization.scale[0])
                 least = sizes if axis is not None and sizes.size == w.data.shape[axis] else float(sizes.max())
-            stored, parameters = weight_parameters(w.data, axis, least)
+            stored, parameters = weight_parameters(w.data, axis, least, self.weight_bits)
             new_w = self.function.constant(stored, w.name, quantization=parameters)
         else:
             new_w = self._get(w, mode)
@@ -457,7 +493,7 @@ class _Quantizer:
             elif tensor.data is not None:
                 inputs.append(self._get(tensor, "f16" if mode == "f16" and _fits_f16(tensor.data) else "f32"))
             else:
-                floats = [dtype for dtype in available if dtype not in _LIMITS]
+                floats = [dtype for dtype in available if dtype not in LIMITS]
                 inputs.append(self._get(tensor, (floats or available or ["f32"])[0]))
         dtypes = []
         for tensor in node.outputs:
@@ -468,9 +504,9 @@ class _Quantizer:
         for i in range(0, len(program), 5):
             opcode, kind, a, b, _ = program[i : i + 5]
             operand = inputs[a] if opcode == _OPCODE["load"] else None
-            if operand is not None and operand.dtype in _LIMITS and operand.quantization is not None and kind == 1:
+            if operand is not None and operand.dtype in LIMITS and operand.quantization is not None and kind == 1:
                 program[i] = _OPCODE["load_dequantized"]
-            elif opcode == _OPCODE["store"] and dtypes[b] in _LIMITS and node.outputs[b].dtype == "f32":
+            elif opcode == _OPCODE["store"] and dtypes[b] in LIMITS and node.outputs[b].dtype == "f32":
                 program[i] = _OPCODE["store_quantized"]
         attributes = {**node.attributes, "program": program, "dtypes": [DTYPE_IDS[d] for d in dtypes]}
         self._keep(node, self._emit("map", inputs, attributes, node.outputs, dtypes, node.name))
@@ -530,11 +566,11 @@ class _Quantizer:
         for node in self.old.nodes:
             if node.op not in INTEGER_OPS and self.modes[node] == "f32":
                 continue
-            if node.op not in INTEGER_OPS and self.dtype in _LIMITS:
+            if node.op not in INTEGER_OPS and self.dtype in LIMITS:
                 continue
             spans = []
             for label, tensor in (("x", node.inputs[0]), ("y", self._final_output(node))):
-                seen = self.ranges.get(self._find(tensor)) if tensor is not None else None
+                seen = self.ranges.get(self.root(tensor)) if tensor is not None else None
                 if seen is not None and not seen.empty:
                     spans.append(f"{label} in [{seen.low:.4g}, {seen.high:.4g}]")
             remark = node.op + (": " + ", ".join(spans) if spans else "")
@@ -542,7 +578,7 @@ class _Quantizer:
         return Table(rows)
 
 
-def _weight_axis(node: Node, rank: int) -> int | None:
+def weight_axis(node: Node, rank: int) -> int | None:
     if node.op == "conv":
         return 0
     if node.op == "conv_transpose":

@@ -36,7 +36,7 @@ from linnet.model import (
 _PLANS_KEPT = 8
 _MEMORY = (
     "activations", "scratch", "packed_weights", "constants", "variables", "io", "bookkeeping", "total", "mapped",
-    "lower_bound", "naive",
+    "lower_bound", "naive", "gradients",
 )  # fmt: skip
 
 
@@ -111,8 +111,9 @@ class Session:
     isa_max: one of isa_names(). fetches: names of outputs or of any tensor, None for all outputs of the signature.
     input_shapes: plans at once for inputs whose shape is not fixed, instead of at the first run. store: variables shared
     with other sessions of the same Model; a private one otherwise. trace: time every step (see `steps`). reference: only
-    scalar kernels, no fusion. max_bytes: refuse plans that need more. devices: extension devices (load_device), preferred
-    to the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated otherwise.
+    scalar kernels, no fusion. max_bytes: refuse plans that need more; a training step first recomputes values instead of
+    keeping them (the same bits, more time), as far as that helps. devices: extension devices (load_device), preferred to
+    the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated otherwise.
     count_special: after each run, count what `special` tells (slow). Every run holds the session's own lock, so threads
     may share a session, one at a time.
     bounds: per input, for each dimension a number, (least, most), or None for what the model declares; or the same as
@@ -386,11 +387,11 @@ class Session:
 
     @property
     def plan_info(self) -> dict[str, Any]:
-        """steps, segments, threads, isa, plan_ms of the plan used last."""
+        """steps, segments, recomputed (steps), threads, isa, plan_ms of the plan used last."""
         info = self._info()
         return {
-            "steps": int(info.steps), "segments": int(info.segments), "threads": int(info.threads),
-            "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
+            "steps": int(info.steps), "segments": int(info.segments), "recomputed": int(info.recomputed),
+            "threads": int(info.threads), "isa": string_of(info.isa), "plan_ms": info.plan_ns / 1e6,
         }  # fmt: skip
 
     @property

@@ -20,7 +20,8 @@ def count(number: int, word: str) -> str:
 
 
 _REGIONS = {
-    "mapped": "mapped from the file", "lower_bound": "least for activations", "naive": "activations without reuse"
+    "mapped": "mapped from the file", "lower_bound": "least for activations", "naive": "activations without reuse",
+    "gradients": "gradients, of activations",
 }  # fmt: skip
 
 

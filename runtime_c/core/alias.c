@@ -215,8 +215,7 @@ static bool may_overwrite(const alias *a, const ln_work_node *node, int o, int k
     const ln_work_value *x = ln_value_at(w, node->inputs[k]), *y = ln_value_at(w, node->outputs[o]);
     if (x->host != NULL || x->buffer < 0 || x->device != y->device) return false;
     const ln_work_buffer *b = ln_buffer_at(w, x->buffer);
-    const bool update = b->kind == LN_REGION_VARIABLE && y->updates == (int32_t)b->offset && x->offset == 0;
-    if ((b->kind != LN_REGION_ARENA && !update) || b->last != position || b->device != y->device) return false;
+    if (b->last != position || b->device != y->device) return false;
     if (!same_strides(&x->tensor, &y->tensor)) return false;
     if (ln_dtype_size(x->tensor.dtype) != ln_dtype_size(y->tensor.dtype)) return false;
     if ((y->fetched || y->exported) && (x->offset != 0 || b->size != bytes_of(&y->tensor))) return false;
@@ -251,7 +250,8 @@ static bool try_in_place(alias *a, const ln_work_node *node, int o, int32_t posi
         if (node->op->id != LN_OP_MAP && o > 0) return false;
     }
     for (int k = first; k < end; ++k) {
-        if (buffer >= 0 && (node->inputs[k] < 0 || ln_value_at(w, node->inputs[k])->buffer != buffer)) continue;
+        const int32_t over = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
+        if (over < 0 || (buffer >= 0 ? over != buffer : ln_buffer_at(w, over)->kind != LN_REGION_ARENA)) continue;
         if (!may_overwrite(a, node, o, k, position)) continue;
         const ln_work_value *x = ln_value_at(w, node->inputs[k]);
         attach(a, node->outputs[o], x->buffer, x->offset);
@@ -314,11 +314,12 @@ static linnet_status place_inputs(alias *a) {
 linnet_status ln_pass_alias(ln_work *w) {
     alias a = {.w = w};
     const int32_t n = w->values.count;
-    a.last = ln_pool_array(&w->pool, n, sizeof *a.last);
-    a.next = ln_pool_array(&w->pool, n, sizeof *a.next);
-    a.head = ln_pool_array(&w->pool, (int64_t)2 * n + 1, sizeof *a.head); /* concats add buffers of their own */
-    a.variables = ln_pool_array(&w->pool, w->model->n_variables, sizeof *a.variables);
-    if (a.last == NULL || a.next == NULL || a.head == NULL || a.variables == NULL) return ln_work_no_memory(w);
+    const size_t bytes = ((size_t)4 * (size_t)n + 1 + (size_t)w->model->n_variables) * sizeof(int32_t);
+    a.last = ln_memory_alloc(w->memory, bytes);
+    if (a.last == NULL) return ln_work_no_memory(w);
+    a.next = a.last + n;
+    a.variables = a.next + n;
+    a.head = a.variables + w->model->n_variables; /* concats add buffers of their own */
     for (int32_t i = 0; i < w->model->n_variables; ++i) a.variables[i] = -1;
     for (int32_t i = 0; i < n; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
@@ -357,5 +358,12 @@ linnet_status ln_pass_alias(ln_work *w) {
             if (status == LINNET_OK) attach(&a, node->outputs[o], buffer, 0);
         }
     }
+    ln_memory_free(w->memory, a.last, bytes);
     return status;
+}
+
+void ln_forget_aliases(ln_work *w) {
+    for (int32_t i = 0; i < w->values.count; ++i) ln_value_at(w, i)->buffer = -1;
+    for (int32_t i = 0; i < w->nodes.count; ++i) ln_node_at(w, i)->state = LN_NODE_READY;
+    w->buffers.count = 0;
 }

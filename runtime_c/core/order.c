@@ -280,5 +280,6 @@ linnet_status ln_pass_order(ln_work *w) {
     linnet_status status = connect(&s);
     if (status != LINNET_OK || (status = find_checks(&s)) != LINNET_OK) return status;
     find_updates(&s);
+    w->ordered = true;
     return arrange(&s);
 }

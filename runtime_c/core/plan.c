@@ -116,7 +116,7 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
     for (int32_t i = 0; i < plan->program.n_inputs; ++i)
         plan->program.inputs[i].name = s->inputs[plan->program.inputs[i].index];
     plan->n_outputs = w->n_fetches;
-    plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
+    if (plan->outputs == NULL) plan->outputs = ln_pool_array(&plan->pool, w->n_fetches, sizeof *plan->outputs);
     if (plan->outputs == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "no memory for a plan");
     for (int32_t i = 0; i < w->n_fetches; ++i) {
         plan->outputs[i].tensor = ln_value_at(w, fetches[i])->tensor;
@@ -127,7 +127,7 @@ static linnet_status name_ports(linnet_plan *plan, const linnet_plan_config *c, 
         for (int d = 0; d < t->rank; ++d)
             if (!v->known && (!v->bounded || v->bounded >> d & 1)) t->dims[d] = -1;
         const char *name = c->fetches ? c->fetches[i] : s->outputs[i];
-        plan->outputs[i].name = ln_pool_text(&plan->pool, name, strlen(name));
+        if (plan->outputs[i].name == NULL) plan->outputs[i].name = ln_pool_text(&plan->pool, name, strlen(name));
         if (plan->outputs[i].name == NULL) return ln_fail(w->error, LINNET_OUT_OF_MEMORY, "no memory for a plan");
     }
     for (int32_t i = 0; i < plan->program.n_outputs; ++i)
@@ -152,13 +152,16 @@ static void count_bytes(linnet_plan *plan) {
     info->mapped = linnet_model_mapped_bytes(plan->model);
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;
+    info->gradients = p->gradients;
+    info->recomputed = p->recomputed;
     info->steps = p->n_steps;
     info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;
     info->threads = plan->threads;
     info->isa = ln_isa_text(plan->isa);
 }
 
-static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+/* target: bytes of the arena to which values of a training step are recomputed instead of kept; 0: all are kept. */
+static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, linnet_error *error) {
     ln_memory temporary;
     ln_memory_init(&temporary, &plan->memory.allocator);
     ln_work w;
@@ -166,6 +169,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, linne
     w.isa = plan->isa;
     w.threads = plan->threads;
     w.max_bytes = plan->max_bytes;
+    w.target = target;
     w.reference = plan->reference;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;
@@ -178,6 +182,31 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, linne
     }
     if (status == LINNET_OK) status = name_ports(plan, c, &w, fetches);
     ln_work_free(&w);
+    if (status != LINNET_OK) return status;
+    plan->reads_variables =
+        plan->program.reads_variables || (plan->program.rest != NULL && plan->model->n_variables > 0);
+    count_bytes(plan);
+    return LINNET_OK;
+}
+
+/* A training step that is too large is planned anew, with fewer values kept: what is not in the arena is only known
+ * then, and grows with the steps. The last time nothing is kept that need not be. */
+static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    enum { ATTEMPTS = 8 };
+    linnet_status status = build(plan, c, 0, error);
+    const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
+    uint64_t least = plan->info.total, target = plan->info.lower_bound;
+    for (int i = 1; status == LINNET_OK && plan->info.total > most && plan->program.ordered && target > 1; ++i) {
+        const uint64_t over = (plan->info.total - most) * (uint64_t)i, held = plan->info.lower_bound;
+        target = i < ATTEMPTS && held <= target && over < held ? held - over : 1;
+        ln_program_free(&plan->program);
+        status = build(plan, c, target, error);
+    }
+    if (status != LINNET_OK || plan->info.total <= most) return status;
+    if (plan->info.total < least) least = plan->info.total;
+    status = ln_check_bound(plan->max_bytes, least, error);
+    if (plan->program.ordered)
+        ln_got(error, "%llu bytes at least, with values recomputed instead of kept", (unsigned long long)least);
     return status;
 }
 
@@ -202,12 +231,7 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     atomic_init(&plan->references.count, 1);
     plan->model = ln_model_retain(model);
     status = resolve(plan, config, error);
-    if (status == LINNET_OK) status = build(plan, config, error);
-    if (status == LINNET_OK) {
-        plan->reads_variables = plan->program.reads_variables || (plan->program.rest != NULL && model->n_variables > 0);
-        count_bytes(plan);
-        status = ln_check_bound(plan->max_bytes, plan->info.total, error);
-    }
+    if (status == LINNET_OK) status = fit(plan, config, error);
     if (status != LINNET_OK) {
         linnet_plan_free(plan);
         return status;

@@ -76,6 +76,31 @@ static linnet_status place_memory(ln_work *w, ln_program *program) {
     return LINNET_OK;
 }
 
+/* The most that the operands of updates take of the arena at once. */
+static uint64_t gradient_bytes(ln_work *w) {
+    uint64_t most = 0;
+    for (int32_t i = 0; i < w->nodes.count; ++i) {
+        const ln_work_node *node = ln_node_at(w, i);
+        bool update = false;
+        for (int32_t o = 0; o < node->n_outputs; ++o)
+            update |= node->outputs[o] >= 0 && ln_value_at(w, node->outputs[o])->committed && !ln_is_assign(node);
+        for (int32_t k = node->map != NULL ? node->n_inputs : 0; update && k < node->n_inputs + node->n_extra; ++k) {
+            const int32_t b = node->inputs[k] >= 0 ? ln_value_at(w, node->inputs[k])->buffer : -1;
+            if (b >= 0) ln_buffer_at(w, b)->gradient = ln_buffer_at(w, b)->kind == LN_REGION_ARENA;
+        }
+    }
+    for (int32_t i = 0; i < w->buffers.count; ++i) {
+        uint64_t sum = 0;
+        for (int32_t k = 0; ln_buffer_at(w, i)->gradient && k < w->buffers.count; ++k) {
+            const ln_work_buffer *b = ln_buffer_at(w, k);
+            if (b->gradient && b->first <= ln_buffer_at(w, i)->first && b->last >= ln_buffer_at(w, i)->first)
+                sum += ln_round_up(b->size, LN_ALIGNMENT);
+        }
+        if (sum > most) most = sum;
+    }
+    return most;
+}
+
 static void fill_port(const ln_work *w, ln_port *port, int32_t value, int32_t index, const char *name) {
     const ln_work_value *v = ln_value_at(w, value);
     uint64_t bytes;
@@ -225,10 +250,15 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     if (status == LINNET_OK && !w->reference) status = ln_pass_storage(w);
     if (status == LINNET_OK && !w->reference) status = ln_pass_fuse(w);
     if (status == LINNET_OK && !w->reference) status = ln_pass_order(w);
+    if (status == LINNET_OK && w->ordered && w->target > 0) status = ln_pass_recompute(w);
+    program->ordered = w->ordered;
+    program->recomputed = w->recomputed;
     if (status == LINNET_OK) status = ln_pass_alias(w);
     if (status == LINNET_OK) status = place_memory(w, program);
+    if (status == LINNET_OK) program->gradients = gradient_bytes(w);
     /* The whole is checked when it is known; this much now, before kernels prepare tables as long as the tensors. */
-    if (status == LINNET_OK) status = ln_check_bound(w->max_bytes, program->arena + program->io, w->error);
+    if (status == LINNET_OK && !w->ordered)
+        status = ln_check_bound(w->max_bytes, program->arena + program->io, w->error);
     if (status == LINNET_OK) status = ln_lower_steps(w, program);
     if (status == LINNET_OK) status = collect_ports(w, program);
     if (status == LINNET_OK) status = adopt_blobs(w, program);

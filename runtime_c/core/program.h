@@ -83,7 +83,9 @@ typedef struct ln_program {
     int32_t n_devices;
     uint64_t arena, scratch_shared, scratch_thread, io, packed_bytes, constants;
     uint64_t packed_only; /* bytes of folded values that are freed once they are packed */
-    uint64_t lower_bound, naive;
+    uint64_t lower_bound, naive, gradients;
+    int32_t recomputed;      /* steps that make a value again instead of keeping it */
+    bool ordered;            /* for updates: with a lower w->target it may take less */
     ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
     uint64_t packed_own;     /* bytes of them that this program was the first to need */
     struct ln_program *next; /* of those of the model that have theirs */

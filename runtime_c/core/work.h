@@ -65,6 +65,7 @@ typedef struct ln_work_buffer {
     int32_t first, last; /* positions in the order */
     uint8_t kind;        /* ln_region of program.h */
     uint8_t device;
+    bool gradient;   /* an update reads it */
     uint64_t offset; /* result */
 } ln_work_buffer;
 
@@ -99,7 +100,10 @@ typedef struct ln_work {
     uint64_t max_bytes;       /* 0: no bound */
     int32_t waiting;          /* nodes left for later segments */
     int32_t depth;            /* of inlined calls */
-    int32_t last_failure;     /* position of the last node that can fail, set by ln_pass_order */
+    bool ordered;             /* by ln_pass_order, for updates: */
+    int32_t last_failure;     /* position of the last node that can fail */
+    uint64_t target;          /* bytes of the arena that ln_pass_recompute is to come to */
+    int32_t recomputed;       /* nodes that it added */
     bool nested;              /* a body: run by a step of `outer` */
     struct ln_program *outer; /* set when it is lowered */
     ln_list bodies;           /* ln_work *, of the nodes */
@@ -162,7 +166,12 @@ linnet_status ln_pass_fuse(ln_work *w);
 /* order.c: where variables are updated, what frees memory comes first, and an update behind all that reads the old
  * value or can fail. */
 linnet_status ln_pass_order(ln_work *w);
+/* recompute.c: of an ordered graph, values that are made again instead of kept, until w->target is reached if it can.
+ */
+linnet_status ln_pass_recompute(ln_work *w);
 /* alias.c: views, concat without copy, in place; then buffers with lifetimes. */
 linnet_status ln_pass_alias(ln_work *w);
+/* Undoes it, where all nodes were ready. */
+void ln_forget_aliases(ln_work *w);
 
 #endif

@@ -242,7 +242,9 @@ typedef struct linnet_plan_config {
     const linnet_device *const *devices; /* extension devices, in order of preference; the CPU is always last */
     int32_t device_count;
     int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts */
-    uint64_t max_bytes;                /* 0: no bound; else TOO_LARGE when a plan or a segment needs more */
+    uint64_t max_bytes;                /* 0: no bound; else TOO_LARGE when a plan or a segment needs more. A signature
+                                        * that assigns variables computes values again instead of keeping them, as far
+                                        * as it must: the same bits. If that is not enough, `got` says what would be. */
     const linnet_allocator *allocator; /* NULL: the model's */
     const linnet_shape *bounds; /* largest sizes: a dimension that neither the file nor `shapes` gives takes that of
                                  * its bound, so that `bounds` alone plan the upper corner; WRONG_SHAPE beyond. */
@@ -267,9 +269,11 @@ typedef struct linnet_plan_info {
     uint64_t mapped;      /* pages of the file, not in total */
     uint64_t lower_bound; /* largest sum of activations alive at one step */
     uint64_t naive;       /* sum of all activations without reuse */
+    uint64_t gradients;   /* of activations: the most that updates of variables read at once */
     int32_t steps;
     int32_t segments; /* 1 unless shapes depend on data */
     int32_t threads;
+    int32_t recomputed; /* steps that make a value again instead of keeping it, for max_bytes */
     const char *isa;
     uint64_t plan_ns; /* time that planning took */
 } linnet_plan_info;
@@ -340,7 +344,8 @@ LINNET_API linnet_status linnet_session_set(linnet_session *session, const char 
                                             linnet_error *error);
 /* Runs all steps once. Allocates nothing, unless shapes depend on data (plan_info.segments > 1).
  * Errors: INDEX_OUT_OF_RANGE, DEVICE_FAILED, and for data-dependent segments those of linnet_plan_create. Variables
- * that the signature assigns keep their old values when it fails. */
+ * that the signature assigns keep their old values when it fails: they are written in place, but behind every step
+ * that can fail. Others that share the store wait meanwhile. */
 LINNET_API linnet_status linnet_run(linnet_session *session, linnet_error *error);
 /* Timings gathered so far of step i (trace = 1). */
 LINNET_API linnet_status linnet_session_get_step(const linnet_session *session, int i, linnet_step_info *info);

@@ -150,7 +150,7 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
                          .high = INFINITY,
                          .wide = set->c_dtype == LINNET_I64,
                          .chained = g->chained};
-    if (block->chunk == g->chunks - 1) tile.low = g->low, tile.high = g->high;
+    if (block->chunk == g->chunks - 1 && !g->turned) tile.low = g->low, tile.high = g->high;
     for (int64_t at = column; at < column + columns; at += set->width) {
         int64_t panel = at / set->width, width = ln_gemm_panel_width(g, panel);
         const ln_gemm_ukernel *kernels = width == set->width ? set->full : set->half;
@@ -179,6 +179,24 @@ static void compute(const ln_gemm *g, const ln_buffers *b, const row_block *bloc
             done += n;
         }
     }
+}
+
+/* A block of a turned product as rows of the output, with bias and limits. */
+static void finish_turned(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block,
+                          int64_t column, int64_t columns, target from, char *scratch) {
+    const void *bias = g->bias_operand < 0 ? NULL : b->inputs[g->bias_operand];
+    const float *tile = (const float *)(void *)from.c;
+    float *rows = (float *)(void *)(scratch + g->turned_offset), *y = (float *)b->outputs[0] + block->first;
+    for (int64_t i = 0; i < block->count; i++) {
+        const float add = bias == NULL ? 0 : (float)ln_load_f64(bias, g->bias_dtype, (block->first + i) * g->bias_n);
+        for (int64_t j = 0; j < columns; j++) {
+            const float v = tile[i * from.ldc + j] + add;
+            rows[j * block->count + i] = v < g->low ? g->low : v > g->high ? g->high : v;
+        }
+    }
+    if (g->apply) ln_epilogue_apply(call, b, column, columns, block->first, block->count, rows, block->count);
+    for (int64_t j = 0; j < columns && !g->apply; j++)
+        memcpy(y + (column + j) * g->ldc, rows + j * block->count, (size_t)block->count * sizeof *y);
 }
 
 static void finish(const ln_call *call, const ln_gemm *g, const ln_buffers *b, const row_block *block, int64_t column,
@@ -223,7 +241,10 @@ linnet_status ln_gemm_run(const ln_call *call, const ln_buffers *b, int phase, i
             to = target_of(g, b, &block, column, scratch);
             compute(g, b, &block, column, columns, to, scratch);
         }
-        if (g->integer || g->apply) finish(call, g, b, &block, column, columns, to);
+        if (g->turned)
+            finish_turned(call, g, b, &block, column, columns, to, scratch);
+        else if (g->integer || g->apply)
+            finish(call, g, b, &block, column, columns, to);
     }
     return LINNET_OK;
 }

@@ -56,8 +56,11 @@ typedef struct ln_gemm {
     /* C */
     int64_t ldc;
     bool direct; /* tiles go right into the output */
-    bool apply;  /* ln_epilogue_apply stores (or finishes in place, with direct) */
-    bool flat;   /* it sees the result as one column: the innermost axis of the layout has size 1 */
+    /* The result is computed transposed, from the transposed operands: rows of "A" are columns of the call's b, which
+     * lie as they are, and the few rows of its a are packed. The bias is added when the result is turned. */
+    bool turned;
+    bool apply; /* ln_epilogue_apply stores (or finishes in place, with direct) */
+    bool flat;  /* it sees the result as one column: the innermost axis of the layout has size 1 */
     float low, high;
     /* A filter over one channel (a signal): what cancels in it is part of the answer, and the order in which everybody
      * sums it, tap by tap, is kept. */
@@ -69,8 +72,8 @@ typedef struct ln_gemm {
     /* Blocks: m_block rows by n_block columns are one work item. */
     int64_t m_block, n_block, m_blocks, n_blocks;
     size_t init_offset; /* in packed, or in scratch */
-    size_t rows_offset, a_offset, b_offset,
-        c_offset; /* in the thread's scratch: row sums, gathered A, a widened panel, result */
+    size_t rows_offset, a_offset, b_offset, c_offset,
+        turned_offset; /* in the thread's scratch: row sums, gathered A, a widened panel, result */
 } ln_gemm;
 
 /* The set that serves this call's dtypes, or NULL. */

@@ -39,6 +39,20 @@ static int64_t matrix_of(const ln_matmul_view *v, int64_t i) {
     return matrix;
 }
 
+/* A transposed b that is known only while running would be rearranged for a few rows of a: a is rearranged instead. */
+static bool worth_turning(const ln_gemm *g, const ln_tensor *a, const ln_tensor *b, const ln_matmul_view *v) {
+    return a->dtype == LINNET_F32 && b->dtype == LINNET_F32 && g->set->c_dtype == LINNET_F32 && a->data == NULL &&
+           b->data == NULL && v->b_row == 1 && v->b_column != 1 && g->n_products == 1 && g->m <= g->set->width &&
+           v->n >= 4 * g->m && v->n > g->set->rows;
+}
+
+static void turn(ln_gemm *g, const ln_matmul_view *v) {
+    g->turned = true;
+    g->n = g->m, g->m = v->n;
+    g->a_operand = 1, g->a_row = v->b_column, g->a_k = 1;
+    g->b_operand = 0, g->b_n = v->a_row, g->b_c = v->a_column;
+}
+
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n) {
     const ln_matmul_attributes *attributes = call->attributes;
     const ln_tensor *a = &call->inputs[0], *b = &call->inputs[1], *bias = bias_of(call);
@@ -70,5 +84,6 @@ linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *
         offsets[p->matrix] = b_offset;
     }
     g->products = products, g->matrix_offset = offsets;
-    return ln_gemm_plan(call, g, b, v.b_axis, v.n, (int)attributes->requant);
+    if (worth_turning(g, a, b, &v)) turn(g, &v);
+    return ln_gemm_plan(call, g, g->turned ? a : b, v.b_axis, v.n, (int)attributes->requant);
 }

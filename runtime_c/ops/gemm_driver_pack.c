@@ -10,6 +10,18 @@ static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
 
 enum { PACK_BLOCK = 16 }; /* channels read together, so that a cache line of the source is used up while it is hot */
 
+/* A matrix of f32 whose columns are runs of memory. */
+static void pack_transposed(const ln_gemm *g, const float *source, int64_t columns, int64_t width, float *out) {
+    for (int64_t block = 0; block < g->kc; block += PACK_BLOCK) {
+        const int64_t length = ln_min(PACK_BLOCK, g->kc - block);
+        for (int64_t n = 0; n < columns; n++) {
+            const float *from = source + n * g->b_n + block;
+            float *to = out + block * width + n;
+            for (int64_t c = 0; c < length; c++) to[c * width] = from[c];
+        }
+    }
+}
+
 /* Elements of `size` bytes as they are. */
 static inline void pack_same(const ln_gemm *g, const char *source, int64_t first, int64_t columns, int64_t width,
                              int64_t size, char *out) {
@@ -32,7 +44,9 @@ static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int
                         char *out) {
     int64_t size = (int64_t)ln_dtype_size(g->panel_dtype);
     if (columns < width) memset(out, 0, (size_t)(g->segments * g->padded * width * size));
-    if (g->b_dtype == LINNET_F32) {
+    if (g->b_dtype == LINNET_F32 && g->taps == 1 && g->b_c == 1) {
+        pack_transposed(g, (const float *)(const void *)source + first * g->b_n, columns, width, (float *)(void *)out);
+    } else if (g->b_dtype == LINNET_F32) {
         pack_same(g, source, first, columns, width, 4, out);
     } else if (g->b_dtype == g->panel_dtype) {
         pack_same(g, source, first, columns, width, 2, out);
@@ -92,7 +106,8 @@ void ln_gemm_make_init(const ln_gemm *g, const void *source, const void *bias, i
         int64_t at = matrix * g->init_width + n, bias_at = matrix * g->bias_matrix + n * g->bias_n;
         bool inside = n < g->n;
         if (!g->integer) {
-            ((float *)init)[at] = inside && bias != NULL ? (float)ln_load_f64(bias, g->bias_dtype, bias_at) : 0;
+            ((float *)init)[at] =
+                inside && bias != NULL && !g->turned ? (float)ln_load_f64(bias, g->bias_dtype, bias_at) : 0;
             continue;
         }
         int64_t v = inside ? integer_init(g, source, matrix, n) : 0;

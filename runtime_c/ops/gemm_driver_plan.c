@@ -10,6 +10,7 @@ enum {
     ITEM_MACS = 50000,         /* work below which cutting costs more than it gives */
     THREAD_MACS = 400000,      /* work below which one more thread is not worth waking */
     ITEMS_PER_THREAD = 4,
+    CHUNK_AS_IS = 32,
     CHUNK_K = 2048 /* a longer K than two of these passes in chunks, so that copies and panels stay in L2 */
 };
 
@@ -66,7 +67,7 @@ static void plan_store(const ln_call *call, ln_gemm *g) {
     }
     if (clamp && to_f32) g->low = e->low, g->high = e->high;
     /* A map with operands of its own may have one of them in the output's memory: it waits in scratch. */
-    g->direct = to_f32 && (e == NULL || clamp || call->n_extra == 0);
+    g->direct = to_f32 && !g->turned && (e == NULL || clamp || call->n_extra == 0);
     g->apply = !to_f32 || (e != NULL && !clamp);
 }
 
@@ -174,12 +175,17 @@ static bool must_gather(const ln_gemm *g) {
         return true; /* short taps would leave the kernel's loop half empty */
     /* Rows a multiple of 2 KiB apart fall into one or two sets of the L1 cache and push each other out. */
     int64_t apart = (g->plain ? g->a_row : g->x.s[2] * g->window.stride[2]) * g->a_size;
-    return apart != 0 && apart % 2048 == 0 && g->m >= g->set->rows && g->n > 2 * g->set->width;
+    return apart != 0 && apart % 2048 == 0 && g->m >= g->set->rows && (g->turned || g->n > 2 * g->set->width);
 }
 
 static void plan_chunks(ln_gemm *g) {
     int64_t k = g->taps * g->kc, unit = g->plain ? 1 : g->kc, most = g->plain ? g->kc : g->taps;
     g->chunk = most, g->chunks = 1;
+    if (g->b_as_is && g->b_step >= 4096) { /* each row of B is on a page of its own: only so many are walked along */
+        g->chunk = ln_min(most, CHUNK_AS_IS);
+        g->chunks = ln_ceil_div(most, g->chunk);
+        return;
+    }
     bool widened = g->panel_dtype != g->set->b_dtype;
     if (g->integer || k <= 2 * CHUNK_K || (g->m <= g->set->rows && !g->gather && !widened)) return;
     g->chunk = ln_max(ln_ceil_div(most, ln_ceil_div(k, CHUNK_K)), ln_min(most, ln_max(CHUNK_K / 2 / unit, 1)));
@@ -210,6 +216,10 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     int64_t k = g->run * g->kc;
     g->padded = (int64_t)ln_round_up((size_t)k, (size_t)depth);
     g->length = g->gather ? g->padded : k;
+    /* Few rows pass over B once or twice: it is read where it lies. */
+    g->b_as_is = !g->b_constant && !g->integer && g->taps == 1 && g->b_n == 1 && g->b_dtype == set->b_dtype &&
+                 g->m <= 2 * set->rows;
+    g->b_step = g->b_c * (int64_t)ln_dtype_size(set->b_dtype);
     plan_chunks(g);
     /* An odd number of cache lines from row to row puts the rows of a tile into different cache sets. */
     int64_t copied = g->chunks > 1 ? g->chunk * (g->plain ? 1 : g->kc) : g->segments * g->padded;
@@ -218,10 +228,6 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     g->panels = ln_ceil_div(g->n, set->width);
     g->panel_bytes = column_bytes * set->width;
     int64_t last = ln_gemm_panel_width(g, g->panels - 1) * column_bytes;
-    /* Few rows pass over B once or twice: it is read where it lies. */
-    g->b_as_is = !g->b_constant && !g->integer && g->taps == 1 && g->b_n == 1 && g->b_dtype == set->b_dtype &&
-                 g->m <= 2 * set->rows;
-    g->b_step = g->b_c * (int64_t)ln_dtype_size(set->b_dtype);
     if (g->b_as_is) {
         g->panel_bytes = 0;
         last = g->n % set->width == 0 ? 0 : last;
@@ -256,6 +262,8 @@ linnet_status ln_gemm_plan(ln_call *call, ln_gemm *g, const ln_tensor *w, int w_
     }
     g->c_offset = at;
     if (!g->direct) at += (size_t)(g->m_block * g->n_block) * c_size;
+    g->turned_offset = at;
+    if (g->turned) at += (size_t)(g->m_block * g->n_block) * c_size;
     call->scratch_thread = ln_round_up(at, LN_ALIGNMENT);
     int64_t item_macs = g->m_block * g->n_block * g->taps * g->kc;
     int64_t items = g->n_products * g->m_blocks * g->n_blocks;

@@ -62,6 +62,8 @@ typedef struct npy_array {
     size_t bytes;
 } npy_array;
 
+/* Dtype and shape; the file is left where its elements begin. */
+bool npy_header(FILE *file, npy_array *out, char *problem, size_t size);
 bool npy_read(const char *path, npy_array *out, char *problem, size_t size);
 /* Atomically: a temporary file beside it, then a rename. */
 bool npy_write(const char *path, const linnet_tensor_info *info, const void *data, char *problem, size_t size);

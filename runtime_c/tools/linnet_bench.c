@@ -219,7 +219,7 @@ static void print_json(const bench *b) {
         {"activations", m->activations}, {"scratch", m->scratch},     {"packed_weights", m->packed_weights},
         {"constants", m->constants},     {"variables", m->variables}, {"io", m->io},
         {"bookkeeping", m->bookkeeping}, {"total", m->total},         {"mapped", m->mapped},
-        {"lower_bound", m->lower_bound}, {"naive", m->naive},
+        {"lower_bound", m->lower_bound}, {"naive", m->naive},         {"gradients", m->gradients},
     };
     printf("{");
     json_text("model", b->common.model);

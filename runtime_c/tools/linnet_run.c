@@ -26,6 +26,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --shape NAME=1,3,...  full shape of an input that the model leaves open and no\n"
                            "                        file gives\n"
                            "  --output-dir FOLDER   where outputs are written, made if absent; default out\n"
+                           "  --checkpoint FILE     trained variables, as linnet-train saves them\n"
                            "  --signature NAME      entry point; default infer\n"
                            "  --threads N           default: the cores of the largest cluster\n"
                            "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
@@ -42,7 +43,7 @@ typedef struct run_options {
     feed feeds[TOOL_MOST_OPTIONS];
     int n_feeds;
     bool random;
-    const char *folder;
+    const char *folder, *checkpoint;
 } run_options;
 
 static int parse(run_options *o, int argc, char **argv) {
@@ -54,6 +55,8 @@ static int parse(run_options *o, int argc, char **argv) {
             o->random = true;
         } else if (!strcmp(argv[i], "--output-dir")) {
             if (!(o->folder = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
+        } else if (!strcmp(argv[i], "--checkpoint")) {
+            if (!(o->checkpoint = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--input")) {
             char *path;
             if (!tool_value(o->common.tool, argc, argv, &i)) return TOOL_USAGE;
@@ -243,19 +246,24 @@ static int run(run_options *o) {
     linnet_error error;
     linnet_model *model = NULL;
     linnet_plan *plan = NULL;
+    linnet_store *store = NULL;
     linnet_session *session = NULL;
     linnet_plan_config config;
     int signature, status = tool_open(&o->common, &model, &config, &signature);
     if (status == TOOL_OK) status = load_feeds(o, model, signature, &config);
+    if (status == TOOL_OK && o->checkpoint &&
+        (linnet_store_create(model, NULL, &store, &error) || linnet_store_load(store, o->checkpoint, &error)))
+        status = tool_fail_record(o->common.tool, &error);
     if (status == TOOL_OK) {
         linnet_status code = linnet_plan_create(model, &config, &plan, &error);
-        if (code == LINNET_OK) code = linnet_session_create(plan, NULL, NULL, &session, &error);
+        if (code == LINNET_OK) code = linnet_session_create(plan, store, NULL, &session, &error);
         if (code) status = not_planned(o, model, signature, &error);
     }
     if (status == TOOL_OK) status = fill_inputs(o, plan, session);
     if (status == TOOL_OK && linnet_run(session, &error)) status = tool_fail_record(o->common.tool, &error);
     if (status == TOOL_OK) status = write_outputs(o, model, plan, session);
     linnet_session_free(session);
+    linnet_store_free(store);
     linnet_plan_free(plan);
     linnet_model_free(model);
     return status;

@@ -72,7 +72,7 @@ static bool parse_header(const char *header, npy_array *out, char *problem, size
     return true;
 }
 
-static bool read_all(FILE *file, npy_array *out, char *problem, size_t size) {
+bool npy_header(FILE *file, npy_array *out, char *problem, size_t size) {
     unsigned char start[12];
     size_t length;
     char *header;
@@ -92,7 +92,11 @@ static bool read_all(FILE *file, npy_array *out, char *problem, size_t size) {
     good =
         good ? parse_header(header, out, problem, size) : problem_is(problem, size, "it ends inside its header", NULL);
     free(header);
-    if (!good) return false;
+    return good;
+}
+
+static bool read_all(FILE *file, npy_array *out, char *problem, size_t size) {
+    if (!npy_header(file, out, problem, size)) return false;
     out->data = malloc(out->bytes ? out->bytes : 1);
     if (!out->data) return problem_is(problem, size, "no memory for its elements", NULL);
     if (fread(out->data, 1, out->bytes, file) != out->bytes || fgetc(file) != EOF) {

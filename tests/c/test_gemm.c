@@ -301,7 +301,8 @@ static int check_matmul(const int dtypes[4]) {
     static const int64_t some[] = {1, 2, 3, 7, 8, 14, 15, 16, 17, 31, 32, 33, 50, 64, 65, 100, 512, 5001};
     gemm_call *g = calloc(1, sizeof *g);
     g->op = (ln_op){.name = "matmul", .id = LN_OP_MATMUL};
-    int64_t m = some[between(0, 15)], n = some[between(0, 15)], k = some[between(0, between(0, 9) ? 16 : 17)];
+    int64_t m = some[between(0, 15)], n = between(0, 15) == 0 ? 1100 : some[between(0, 15)],
+            k = some[between(0, between(0, 9) ? 16 : 17)];
     int64_t b1 = between(1, 3), b2 = between(1, 3), a_dims[4], b_dims[4], y_dims[4];
     int batch = (int)between(0, 2), b_batch = (int)between(0, 2);
     g->matmul.transpose_a = between(0, 2) == 0;

@@ -1,9 +1,10 @@
 """The gradient of map programs: the derivative table of schema/map_opcodes.toml, applied backwards through the program.
-The backward of a map is one map per input, which computes again what it needs of the forward program."""
+The backward of a map is one map per input. What it needs of the forward program it takes from results, or computes again."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from linnet._generated.op_table import DERIVATIVES
@@ -65,6 +66,7 @@ def _input_gradient(node: Node, program: Program, given: list[Tensor | None], in
         own = i.opcode == "load" and i.operand == index
         follows[register] = i.result in FLOATS and (own or any(follows[r] for r in i.args))
     operands: list[Tensor | None] = list(node.inputs)
+    stands = _clipped(program)
     adjoint: dict[int, Expr] = {}
 
     def give(register: int, value: Expr) -> None:
@@ -98,10 +100,39 @@ def _input_gradient(node: Node, program: Program, given: list[Tensor | None], in
         else:
             for position, argument in enumerate(i.args):
                 if follows[argument]:
-                    _chain(i.opcode, position, here, [values[r] for r in i.args], values[register], argument, give)
+                    _chain(
+                        i.opcode,
+                        position,
+                        here,
+                        [values[r] for r in i.args],
+                        values[stands.get(register, register)],
+                        argument,
+                        give,
+                    )
     if total is None:
         return None
-    return _pruned(made, total.register, operands, x)
+    stored = {
+        store.register: output
+        for store, output in zip(program.stores, node.outputs, strict=True)
+        if output is not None and not store.quantized and output.dtype == values[store.register].kind
+    }
+    return _pruned(made, total.register, operands, x, stored)
+
+
+def _clipped(program: Program) -> dict[int, int]:
+    """Of a clip between two numbers: the register of its inner half to that of the whole, which tells the same about where
+    the inner one was clipped."""
+    found = {}
+    for register, i in enumerate(program.code):
+        inner = program.code[i.args[0]] if i.opcode in ("min", "max") else None
+        if inner is None or {inner.opcode, i.opcode} != {"min", "max"}:
+            continue
+        bounds = [program.code[part.args[1]] for part in (inner, i)]
+        if all(b.opcode == "const" for b in bounds) and sum(i.args[0] in c.args for c in program.code) == 1:
+            low, high = (b.number for b in (bounds if inner.opcode == "max" else bounds[::-1]))
+            if low < high:
+                found[i.args[0]] = register
+    return found
 
 
 def _chain(opcode: str, position: int, g: Expr, args: list[_Value], y: _Value, argument: int, give: Any) -> None:
@@ -118,14 +149,34 @@ def _chain(opcode: str, position: int, g: Expr, args: list[_Value], y: _Value, a
         give(argument, g * derivative)
 
 
-def _pruned(program: Program, register: int, operands: list[Tensor | None], x: Tensor) -> Tensor:
-    """A map of the instructions that one register needs, and of the operands that these load."""
-    needed, pending = set(), [register]
+def _needed(program: Program, register: int, given: Collection[int]) -> set[int]:
+    """The registers that make up this one, none of those behind the given ones."""
+    needed: set[int] = set()
+    pending = [register]
     while pending:
         at = pending.pop()
         if at not in needed:
             needed.add(at)
-            pending += program.code[at].args
+            pending += () if at in given else program.code[at].args
+    return needed
+
+
+def _pruned(
+    program: Program, register: int, operands: list[Tensor | None], x: Tensor, stored: Mapping[int, Tensor]
+) -> Tensor:
+    """A map of the instructions that one register needs, and of the operands that these load. stored: registers that are
+    results of the forward map. They are loaded where that leaves an operand of it unread, so that a relu or tanh keeps its
+    result, which the next layer keeps too, and not what went in, so that it can be the epilogue of what made that."""
+
+    def loads(needed: set[int]) -> set[int]:
+        return {program.code[at].operand for at in needed if program.code[at].opcode in ("load", "table")}
+
+    needed, short = _needed(program, register, ()), _needed(program, register, stored)
+    if loads(short) < loads(needed):
+        needed = short
+        for at in needed & stored.keys():
+            operands = [*operands, stored[at]]
+            program.code[at] = Instruction("load", program.code[at].result, operand=len(operands) - 1)
     clean = Program()
     used: list[Tensor | None] = []
     place: dict[int, int] = {}

@@ -12,6 +12,7 @@ from linnet.graph import DTYPE_IDS, Function, Graph, Node, Quantization, Tensor,
 from linnet.mapping import Instruction, Program, Store, pointwise, program_of
 from linnet.straight_through import on_grid
 
+REAL = "/real"  # what is added to a variable's name for the floats that its integers stand for
 _LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
 _PRODUCTS = frozenset({"conv", "conv_transpose", "matmul"})
 _MOVES = frozenset({"copy", "pool", "resize", "gather", "reduce"})
@@ -82,7 +83,8 @@ class _Floats:
             if tensor.data is not None:
                 made = self.new.constant(dequantized(tensor.data, tensor.quantization), tensor.name)
             else:
-                made = pointwise([self.other(tensor)], lambda v: v, "f32", dequantize=True)
+                name = "" if tensor.variable is None else tensor.variable.name + REAL
+                made = pointwise([self.other(tensor)], lambda v: v, "f32", dequantize=True, name=name)
             self.reals[tensor] = made
         return self.reals[tensor]
 
@@ -154,10 +156,14 @@ class _Floats:
             return
         operands: list[Tensor | None] = [self.real(x), self.real(w)]
         if bias is not None:
-            if bias.data is None:
+            scale = np.float64(x.quantization.scale.reshape(-1)[0]) * w.quantization.scale.astype(np.float64)
+            if bias.variable is not None and bias.dtype == "i32":
+                steps = self.new.constant(scale.astype(np.float32))
+                name = bias.variable.name + REAL
+                operands.append(pointwise([self.other(bias), steps], lambda b, s: b.cast("f32") * s, "f32", name=name))
+            elif bias.data is None:
                 operands.append(self.real(bias))
             else:
-                scale = np.float64(x.quantization.scale.reshape(-1)[0]) * w.quantization.scale.astype(np.float64)
                 real = bias.data if bias.data.dtype.kind == "f" else bias.data * scale
                 operands.append(self.new.constant(real.astype(np.float32), bias.name))
         attributes = {k: v for k, v in node.attributes.items() if k not in ("requant", "output_dtype")}

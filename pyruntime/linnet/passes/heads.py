@@ -16,7 +16,7 @@ def replace_head(graph: Graph, classes: int, output: str = "", scope: str = "hea
     """Gives a classifier a last layer of its own for `classes` classes, in place, and returns its logits [batch, classes].
 
     The head that goes is the last matmul or 1x1 conv with weights of its own before the output (`output`: which one, where
-    there are several), with all that follows it, a softmax for example. The new one is dense, with variables `head/weights`
+    there are several), with all that follows it, a softmax for example. The new one is dense, with variables `head/weight`
     (Glorot) and `head/bias` (zeros). The signature "infer" then gives "logits" and "probabilities", and no other output;
     the head's input is the tensor `features` of `graph.main`. Raises UsageError for a bad argument, GraphError where no such
     layer is found.
@@ -43,7 +43,7 @@ def replace_head(graph: Graph, classes: int, output: str = "", scope: str = "hea
     features.name = function.unique("features")
     width = int(features.shape[-1])  # type: ignore[index, arg-type]
     with graph.scope(scope):
-        weights = graph.variable("weights", init.glorot((width, classes), dtype=features.dtype))
+        weights = graph.variable("weight", init.glorot((width, classes), dtype=features.dtype))
         bias = graph.variable("bias", init.zeros(classes, dtype=features.dtype))
     logits = emit("matmul", [features, weights.tensor(features), bias.tensor(features)], {}, name="logits")[0]
     probabilities = emit("softmax", [logits], {"axis": -1}, name="probabilities")[0]

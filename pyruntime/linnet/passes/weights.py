@@ -146,23 +146,29 @@ def candidates(function: Function) -> dict[Tensor, bool]:
 
 def _choose(function: Function, patterns: list[str]) -> list[Tensor]:
     given = candidates(function)
+    if not given and function.graph.variables:
+        patterns = [p for p in patterns if p != "*"]  # all weights are variables already
+    return matching(given, patterns, "float constant")
+
+
+def matching(given: Mapping[Tensor, bool], patterns: Sequence[str], what: str) -> list[Tensor]:
+    """The tensors whose names match; given: whether "*" means them too. Raises UsageError, with near names, for a pattern that
+    matches none. what: they are, for the message."""
     chosen: dict[Tensor, None] = {}
     for pattern in patterns:
         exact = [t for t in given if t.name == pattern]
-        matching = exact or [
+        found = exact or [
             t for t, weight in given.items() if fnmatch.fnmatchcase(t.name, pattern) and (weight or pattern != "*")
         ]
-        if not matching and pattern == "*" and function.graph.variables:
-            continue  # all weights are variables already
-        if not matching:
+        if not found:
             names = [t.name for t in given]
             near = difflib.get_close_matches(pattern.strip("*?"), names, n=3, cutoff=0.3) or names[:3]
             raise UsageError(
-                f"trainable: no float constant is called {pattern!r}", code=102, tensor=pattern,
-                expected="a name, or a pattern, of " + (f"{len(names)} constants" if names else "none: the model has no weights"),
-                hint=f"near: {', '.join(near)}" if near else "give a model with float weights",
+                f"no {what} is called {pattern!r}", code=102, tensor=pattern,
+                expected=f"a name, or a pattern, of {len(names)}" if names else f"a model with a {what}",
+                hint=f"near: {', '.join(near)}" if near else "there is none to train",
             )  # fmt: skip
-        chosen.update(dict.fromkeys(matching))
+        chosen.update(dict.fromkeys(found))
     return list(chosen)
 
 

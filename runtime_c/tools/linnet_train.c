@@ -1,0 +1,257 @@
+/* linnet_train.c - trains the `train` signature of a model: options and the loop over steps.
+ * The model comes from Python, with its gradients and its optimizer in it; here it is only run. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include "train.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "usage: linnet-train MODEL.lnt --data FILE [--steps N | --epochs N] [options]\n"
+    "Trains the model's signature `train` on arrays, with no Python. The trained variables are in the\n"
+    "checkpoint; linnet-run MODEL.lnt --checkpoint FILE uses them.\n"
+    "\n"
+    "  --data FILE.npz       arrays named as the inputs, examples along the first dimension\n"
+    "  --data x=FILE,t=FILE  the same from .npy files, or idx files as those of MNIST\n"
+    "  --scale NAME=1/255    factor for integers of a file that become floats of an input\n"
+    "  --set NAME=0.01       value of an input that is one number\n"
+    "  --batch N             examples of a step, where the signature leaves it open\n"
+    "  --epochs N, --steps N how long, in all; default one epoch: as many whole batches as there are\n"
+    "  --seed N              order of the examples, another one each epoch; default 0\n"
+    "  --in-order            as they stand in the file\n"
+    "  --checkpoint FILE     where variables are saved at the end; training goes on from there if it is\n"
+    "                        there, and ends as if it had not been interrupted\n"
+    "  --every N             saves every N steps, too\n"
+    "  --fresh               begins anew, though there is a checkpoint\n"
+    "  --eval FILE           like --data: the signature `eval` is run on it after each epoch\n"
+    "  --eval-every N        after every N steps instead\n"
+    "  --memory 8MB          most that training may hold; where whole batches take more, gradients are\n"
+    "                        accumulated over parts of them (signatures `accumulate` and `apply`)\n"
+    "  --log N               a line every N steps; default 100\n"
+    "  --json                lines of JSON\n"
+    "  --signature NAME      default train;  --eval-signature NAME  default eval\n"
+    "  --threads N           default: the cores of the largest cluster\n"
+    "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...\n"
+    "  --help                this text\n"
+    "\n"
+    "Exit status: 0 done, 1 failed, 2 wrong usage, 130 or 143 stopped by a signal (with a checkpoint).\n";
+
+static volatile sig_atomic_t stopped;
+
+static void stop(int number) { stopped = number; }
+
+/* 8MB, 500kB, 1GiB, or bytes. */
+static bool take_size(const char *tool, const char *text, size_t *value) {
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"", 1},     {"B", 1},      {"kB", 1e3},      {"KB", 1e3},          {"MB", 1e6},
+                 {"GB", 1e9}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}};
+    char *end;
+    const double number = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].unit) && number * units[i].bytes >= 1 && number * units[i].bytes <= 1e18) {
+            *value = (size_t)(number * units[i].bytes);
+            return true;
+        }
+    tool_usage(tool, "--memory: expected a size as 8MB, got '%s'", text);
+    return false;
+}
+
+/* NAME=NUMBER, kept for when the inputs are known. */
+static int take_named(train_options *o, const char *option, char *text, char **list, int *count) {
+    if (!strchr(text, '=') || text[0] == '=' || *count == TOOL_MOST_OPTIONS)
+        return tool_usage(o->common.tool, "%s: expected NAME=NUMBER, got '%s'", option, text);
+    list[(*count)++] = text;
+    return TOOL_OK;
+}
+
+typedef struct named {
+    char *sets[TOOL_MOST_OPTIONS], *scales[TOOL_MOST_OPTIONS];
+    int n_sets, n_scales;
+} named;
+
+static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) {
+    const char *tool = o->common.tool, *option = argv[*i];
+    const struct {
+        const char *option;
+        long *value;
+    } numbers[] = {{"--batch", &o->batch}, {"--epochs", &o->epochs}, {"--steps", &o->steps},
+                   {"--every", &o->every}, {"--log", &o->log},       {"--eval-every", &o->eval_every}};
+    const struct {
+        const char *option;
+        bool *value;
+    } flags[] = {{"--in-order", &o->in_order}, {"--fresh", &o->fresh}, {"--json", &o->json}};
+    const int taken = tool_option(&o->common, argc, argv, i);
+    char *value;
+    if (taken >= 0) {
+        o->seed_given |= !strcmp(option, "--seed");
+        return taken;
+    }
+    for (size_t k = 0; k < sizeof flags / sizeof *flags; k++)
+        if (!strcmp(option, flags[k].option)) {
+            *flags[k].value = true;
+            return TOOL_OK;
+        }
+    if (!tool_value(tool, argc, argv, i)) return TOOL_USAGE;
+    value = argv[*i];
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+        if (!strcmp(option, numbers[k].option)) {
+            o->steps_given |= numbers[k].value == &o->steps;
+            return tool_number(tool, option, value, numbers[k].value != &o->steps, 2147483647, numbers[k].value)
+                       ? TOOL_OK
+                       : TOOL_USAGE;
+        }
+    if (!strcmp(option, "--data") || !strcmp(option, "--eval")) {
+        data_options *d = option[2] == 'd' ? &o->data : &o->eval;
+        if (d->n_files == TOOL_MOST_OPTIONS) return tool_usage(tool, "%s: at most %d", option, TOOL_MOST_OPTIONS);
+        d->files[d->n_files++] = value;
+        return TOOL_OK;
+    }
+    if (!strcmp(option, "--set")) return take_named(o, option, value, n->sets, &n->n_sets);
+    if (!strcmp(option, "--scale")) return take_named(o, option, value, n->scales, &n->n_scales);
+    if (!strcmp(option, "--memory")) return take_size(tool, value, &o->memory) ? TOOL_OK : TOOL_USAGE;
+    if (!strcmp(option, "--checkpoint"))
+        o->checkpoint = value;
+    else if (!strcmp(option, "--eval-signature"))
+        o->eval_signature = value;
+    else
+        return tool_usage(tool, "unknown option '%s'", option);
+    return TOOL_OK;
+}
+
+/* A name that no input has is a mistake, wherever it stands. */
+static int check_names(const trainer *t, const char *option, char *const *list, int count) {
+    for (int i = 0; i < count; i++) {
+        bool known = false;
+        for (int k = 0; k < t->data.n + t->eval_data.n; k++) {
+            const char *name =
+                k < t->data.n ? t->data.inputs[k].info.name : t->eval_data.inputs[k - t->data.n].info.name;
+            known |= !strncmp(list[i], name, strlen(name)) && list[i][strlen(name)] == '=';
+        }
+        if (!known) return tool_usage(t->tool, "%s %s: the signature has no such input", option, list[i]);
+    }
+    return TOOL_OK;
+}
+
+static int parse(train_options *o, named *n, int argc, char **argv) {
+    for (int i = 1; i < argc; i++) {
+        const int status = parse_one(o, n, argc, argv, &i);
+        if (status) return status;
+    }
+    if (!o->common.model) return tool_usage(o->common.tool, "no model given");
+    if (!o->data.n_files) return tool_usage(o->common.tool, "no data given: --data FILE.npz, or --data x=FILE,t=FILE");
+    if (o->epochs && o->steps_given) return tool_usage(o->common.tool, "give --epochs or --steps, not both");
+    if (o->every && !o->checkpoint) return tool_usage(o->common.tool, "--every needs --checkpoint FILE");
+    if (o->eval_every && !o->eval.n_files) return tool_usage(o->common.tool, "--eval-every needs --eval FILE");
+    if (o->common.n_shapes)
+        return tool_usage(o->common.tool, "--shape: sizes come from the data, and the first from --batch");
+    if (o->common.seed > 2147483647u) return tool_usage(o->common.tool, "--seed: at most 2147483647");
+    o->data.sets = o->eval.sets = n->sets;
+    o->data.scales = o->eval.scales = n->scales;
+    o->data.n_sets = o->eval.n_sets = n->n_sets;
+    o->data.n_scales = o->eval.n_scales = n->n_scales;
+    return TOOL_OK;
+}
+
+static void say_start(const trainer *t) {
+    linnet_plan_info info = {.struct_size = sizeof info};
+    linnet_plan_get_info(t->programs[TRAIN].plan, &info);
+    if (t->o->json)
+        printf("{\"kind\": \"start\", \"examples\": %lld, \"batch\": %lld, \"part\": %lld, \"steps_per_epoch\": %lld, "
+               "\"step\": %lld, \"steps\": %lld, \"threads\": %d, \"memory\": %zu, \"planned\": %llu, \"peak\": %zu}\n",
+               t->data.rows, t->batch, t->part, t->per_epoch, t->step, t->steps, (int)info.threads, t->memory.live,
+               (unsigned long long)info.total, t->memory.peak);
+    else {
+        printf("%s: %lld examples, batches of %lld", t->o->common.model, t->data.rows, t->batch);
+        if (t->accumulates) printf(" in parts of %lld", t->part);
+        printf(", %lld steps an epoch, %d thread%s, %.2f MB\n", t->per_epoch, (int)info.threads,
+               info.threads == 1 ? "" : "s", (double)t->memory.live / 1e6);
+        if (t->step) printf("goes on after step %lld of %s\n", t->step, t->o->checkpoint);
+    }
+    fflush(stdout);
+}
+
+static bool is_due(long every, long long step) { return every && step % every == 0; }
+
+static int train(trainer *t) {
+    const train_options *o = t->o;
+    const long long eval_every = o->eval_every ? o->eval_every : t->per_epoch;
+    int status = TOOL_OK;
+    long long evaluated = -1;
+    t->since = tool_now();
+    while (t->step < t->steps && status == TOOL_OK && !stopped) {
+        if ((status = trainer_step(t, t->step))) break;
+        const long long next = t->step + 1;
+        const bool last = next == t->steps || stopped, save = is_due(o->every, next) || last;
+        if ((status = trainer_check(t, save && o->checkpoint))) break;
+        t->step = next;
+        if (is_due(o->log, next) || last) trainer_report(t);
+        if (save) status = trainer_save(t);
+        if (status == TOOL_OK && next % eval_every == 0) {
+            const double start = tool_now();
+            status = trainer_eval(t);
+            evaluated = next;
+            t->since += tool_now() - start; /* of a step's time, this is no part */
+        }
+    }
+    if (status == TOOL_OK && !stopped && evaluated != t->step) status = trainer_eval(t);
+    if (status == TOOL_OK && stopped) { /* between two steps: the loop has not seen it */
+        status = trainer_save(t);
+        fprintf(stderr, "%s: stopped by a signal after step %lld%s\n", t->tool, t->step,
+                o->checkpoint && t->saved == t->step ? "; the checkpoint is of that step" : "");
+        if (status == TOOL_OK) status = 128 + (int)stopped;
+    }
+    return status;
+}
+
+static int run(const train_options *o, const named *n) {
+    trainer *t = malloc(sizeof *t);
+    int status;
+    if (!t) return tool_fail(o->common.tool, "out of memory");
+    status = trainer_open(t, o);
+    if (status == TOOL_OK) status = check_names(t, "--set", n->sets, n->n_sets);
+    if (status == TOOL_OK) status = check_names(t, "--scale", n->scales, n->n_scales);
+    if (status == TOOL_OK) {
+        say_start(t);
+        status = train(t);
+    }
+    trainer_close(t);
+    free(t);
+    if (status == TOOL_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        return tool_fail(o->common.tool, "cannot write to standard output");
+    return status;
+}
+
+int main(int argc, char **argv) {
+    train_options *o = calloc(1, sizeof *o);
+    named *n = calloc(1, sizeof *n);
+    struct sigaction action;
+    int status;
+    if (!o || !n) return tool_fail("linnet-train", "out of memory");
+    o->common.tool = "linnet-train";
+    o->eval_signature = "eval";
+    o->log = 100;
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) {
+            fputs(help, stdout);
+            free(o);
+            free(n);
+            return TOOL_OK;
+        }
+    memset(&action, 0, sizeof action);
+    action.sa_handler = stop;
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = SIG_IGN; /* a file that grows too large is an error to report, not a signal */
+    sigaction(SIGXFSZ, &action, NULL);
+    status = parse(o, n, argc, argv);
+    if (status == TOOL_OK) status = run(o, n);
+    free(o);
+    free(n);
+    return status;
+}

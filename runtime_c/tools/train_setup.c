@@ -1,0 +1,278 @@
+/* train_setup.c - everything that has to be there before the first step, within the budget: model, variables, data,
+ * plans. A budget that whole batches do not fit into is met by accumulating gradients over parts of them. */
+#if !defined(_POSIX_C_SOURCE)
+#define _POSIX_C_SOURCE 200809L
+#endif
+
+#include "train.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+program_options trainer_options(const trainer *t) {
+    const tool_options *c = &t->o->common;
+    return (program_options){.tool = t->tool,
+                             .isa_max = c->isa_max,
+                             .threads = c->threads,
+                             .allocator = &t->memory.allocator,
+                             .arena = t->arena,
+                             .arena_size = t->arena_bytes};
+}
+
+static const char *train_signature(const trainer *t) {
+    return t->o->common.signature ? t->o->common.signature : "train";
+}
+
+static int find_signature(const trainer *t, const char *name, const char *option) {
+    const int found = linnet_model_find_signature(t->model, name);
+    if (found < 0) {
+        char list[256] = "";
+        for (int i = 0; i < linnet_model_signature_count(t->model); i++) {
+            const size_t used = strlen(list);
+            snprintf(list + used, sizeof list - used, " %s", linnet_model_signature_name(t->model, i));
+        }
+        tool_fail(t->tool,
+                  "%s has no signature '%s', it has:%s; give %s NAME, or make one in Python with "
+                  "graph.signature",
+                  t->o->common.model, name, list[0] ? list : " none", option);
+    }
+    return found;
+}
+
+static linnet_status try_model(trainer *t, linnet_error *error) {
+    linnet_model_config config;
+    linnet_status status;
+    linnet_model_config_init(&config);
+    config.allocator = &t->memory.allocator;
+    status = linnet_model_open(t->o->common.model, &config, &t->model, error);
+    return status == LINNET_OK ? linnet_store_create(t->model, &t->memory.allocator, &t->store, error) : status;
+}
+
+/* A budget that not even the model fits into is lifted, only to find out what would do: memory.refused stays. */
+static int open_model(trainer *t) {
+    linnet_error error;
+    linnet_status status = try_model(t, &error);
+    if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) {
+        linnet_model_free(t->model);
+        t->memory.limit = 0;
+        status = try_model(t, &error);
+    }
+    return status == LINNET_OK ? TOOL_OK : tool_fail_record(t->tool, &error);
+}
+
+static int open_data(trainer *t) {
+    const train_options *o = t->o;
+    int signature = find_signature(t, train_signature(t), "--signature"), status;
+    long long fixed;
+    if (signature < 0) return TOOL_FAILED;
+    t->data.tool = t->eval_data.tool = t->tool;
+    if ((status = data_open(&t->data, "--data", &o->data, t->model, signature))) return status;
+    fixed = data_fixed_batch(&t->data);
+    if (fixed && o->batch && fixed != o->batch)
+        return tool_usage(t->tool, "--batch %ld: signature '%s' is made for batches of %lld", o->batch,
+                          train_signature(t), fixed);
+    t->batch = t->part = fixed ? fixed : o->batch;
+    if (!t->batch)
+        return tool_usage(t->tool, "signature '%s' takes batches of any size: give --batch N", train_signature(t));
+    t->per_epoch = t->data.rows / t->batch;
+    if (!t->per_epoch)
+        return tool_fail(t->tool, "there are %lld examples, fewer than one batch of %lld; give --batch N, or more data",
+                         t->data.rows, t->batch);
+    t->steps = o->steps_given ? o->steps : (o->epochs ? o->epochs : 1) * t->per_epoch;
+    if (!o->eval.n_files) return TOOL_OK;
+    signature = find_signature(t, o->eval_signature, "--eval-signature");
+    return signature < 0 ? TOOL_FAILED : data_open(&t->eval_data, "--eval", &o->eval, t->model, signature);
+}
+
+static void free_room(trainer *t) {
+    if (t->room) t->memory.allocator.free(&t->memory, t->room, t->room_bytes);
+    if (t->rows) t->memory.allocator.free(&t->memory, t->rows, t->rows_bytes);
+    t->room = t->rows = NULL;
+}
+
+/* What the loop itself needs, from the budget like all else. */
+static bool take_room(trainer *t) {
+    t->room_bytes = 0;
+    for (int i = 0; i < linnet_model_variable_count(t->model); i++) {
+        linnet_tensor_info info;
+        if (linnet_model_variable(t->model, i, &info) == LINNET_OK && info.bytes > t->room_bytes)
+            t->room_bytes = info.bytes;
+    }
+    const long long evaluated = t->eval_data.n ? data_fixed_batch(&t->eval_data) : 0;
+    t->rows_bytes = (size_t)(evaluated > t->batch ? evaluated : t->batch) * sizeof *t->rows;
+    t->room_bytes = (t->room_bytes + 63) / 64 * 64 + 64;
+    t->rows_bytes = (t->rows_bytes + 63) / 64 * 64;
+    t->room = t->memory.allocator.alloc(&t->memory, t->room_bytes, 64);
+    t->rows = t->memory.allocator.alloc(&t->memory, t->rows_bytes, 64);
+    return t->room && t->rows;
+}
+
+static void free_programs(trainer *t) {
+    for (int i = 0; i < PROGRAMS; i++) program_free(&t->programs[i]);
+    if (t->arena) t->memory.allocator.free(&t->memory, t->arena, t->arena_bytes);
+    t->arena = NULL;
+}
+
+static linnet_status plan(trainer *t, int which, const char *signature, const dataset *d, long long batch,
+                          linnet_error *error) {
+    program_options o = trainer_options(t);
+    o.signature = signature;
+    return program_plan(&t->programs[which], &o, t->model, d, batch, error);
+}
+
+static linnet_status plan_all(trainer *t, linnet_error *error) {
+    linnet_status status = plan(t, TRAIN, t->accumulates ? "accumulate" : train_signature(t), &t->data, t->part, error);
+    if (status == LINNET_OK && t->accumulates) status = plan(t, APPLY, "apply", NULL, 0, error);
+    if (status == LINNET_OK && t->eval_data.n) {
+        const long long fixed = data_fixed_batch(&t->eval_data), all = t->eval_data.rows;
+        const long long batch = fixed ? fixed : t->part < all ? t->part : all;
+        status = plan(t, EVAL, t->o->eval_signature, &t->eval_data, batch, error);
+        if (status == LINNET_OK && !fixed && all % batch)
+            status = plan(t, REST, t->o->eval_signature, &t->eval_data, all % batch, error);
+    }
+    return status;
+}
+
+linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error) {
+    program_options o = trainer_options(t);
+    linnet_status status = LINNET_OK;
+    o.count_special = count_special;
+    for (int i = 0; i < PROGRAMS && status == LINNET_OK; i++)
+        if (t->programs[i].plan) status = program_start(&t->programs[i], &o, t->store, error);
+    return status;
+}
+
+/* Everything that runs, with batches cut into parts of `part` examples. */
+static linnet_status make_programs(trainer *t, long long part, linnet_error *error) {
+    linnet_status status;
+    t->accumulates = part < t->batch;
+    t->part = part;
+    status = plan_all(t, error);
+    t->arena_bytes = 64;
+    for (int i = 0; i < PROGRAMS; i++) {
+        const size_t bytes = program_arena(&t->programs[i]);
+        if (bytes > t->arena_bytes) t->arena_bytes = bytes;
+    }
+    t->arena_bytes = (t->arena_bytes + 63) / 64 * 64;
+    if (status == LINNET_OK && !(t->arena = t->memory.allocator.alloc(&t->memory, t->arena_bytes, 64))) {
+        *error = (linnet_error){.code = LINNET_OUT_OF_MEMORY, .what = "no memory for activations"};
+        status = LINNET_OUT_OF_MEMORY;
+    }
+    if (status == LINNET_OK) status = trainer_start(t, false, error);
+    if (status) free_programs(t);
+    return status;
+}
+
+static bool can_accumulate(const trainer *t) {
+    return linnet_model_find_signature(t->model, "accumulate") >= 0 &&
+           linnet_model_find_signature(t->model, "apply") >= 0 && !data_fixed_batch(&t->data);
+}
+
+/* Nothing fits: how much the least demanding way takes is found by trying all. */
+static int refuse(trainer *t) {
+    linnet_error error;
+    size_t least = SIZE_MAX;
+    long long part = t->batch;
+    char way[160] = "; less with a smaller --batch, or if the file had the signatures 'accumulate' and 'apply' "
+                    "(linnet.training.signatures)";
+    free_programs(t);
+    t->memory.limit = 0;
+    free_room(t);
+    if (!take_room(t)) return tool_fail(t->tool, "out of memory");
+    for (long long parts = 1; parts <= (can_accumulate(t) ? t->batch : 1); parts++) {
+        if (t->batch % parts != 0) continue;
+        free_programs(t);
+        t->memory.peak = t->memory.live;
+        if (make_programs(t, t->batch / parts, &error)) return tool_fail_record(t->tool, &error);
+        if (t->memory.peak < least) {
+            least = t->memory.peak;
+            part = t->part;
+        }
+    }
+    if (can_accumulate(t)) snprintf(way, sizeof way, ", with gradients accumulated over parts of %lld", part);
+    return tool_fail(t->tool, "--memory: %.2f MB are not enough; training needs at least %.2f MB (%zu bytes)%s",
+                     (double)t->o->memory / 1e6, (double)least / 1e6, least, way);
+}
+
+static int plan_within(trainer *t) {
+    linnet_error error;
+    linnet_status status = make_programs(t, t->batch, &error);
+    for (long long parts = 2; status == LINNET_OUT_OF_MEMORY && t->memory.refused && can_accumulate(t); parts++) {
+        if (parts > t->batch) break;
+        if (t->batch % parts == 0) status = make_programs(t, t->batch / parts, &error);
+    }
+    if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) return refuse(t);
+    if (status) return tool_fail_record(t->tool, &error);
+    if (!t->programs[TRAIN].n_scalars || strcmp(t->programs[TRAIN].names[0], "loss") != 0)
+        return tool_fail(t->tool, "signature '%s' has no output 'loss' of one number; name it so in graph.signature",
+                         t->programs[TRAIN].signature);
+    return TOOL_OK;
+}
+
+/* ---- where the checkpoint left --------------------------------------------------------------------------------------
+ */
+
+static bool number_of(const linnet_model *checkpoint, const char *key, long long *value) {
+    const char *text = linnet_model_metadata(checkpoint, key);
+    char *end;
+    if (!text || !*text) return false;
+    *value = strtoll(text, &end, 10);
+    return !*end && *value >= 0;
+}
+
+/* The order of the data must be that in which it began. */
+static int take_position(trainer *t, const linnet_model *checkpoint) {
+    const char *path = t->o->checkpoint;
+    long long step = 0, seed = 0, batch = 0, examples = 0;
+    if (!number_of(checkpoint, "step", &step) || !number_of(checkpoint, "seed", &seed) ||
+        !number_of(checkpoint, "batch", &batch) || !number_of(checkpoint, "examples", &examples))
+        return tool_fail(t->tool,
+                         "%s does not say where training stood (step, seed, batch, examples): it was not made "
+                         "by linnet-train; give --fresh to begin with the model's values",
+                         path);
+    if (batch != t->batch || examples != t->data.rows)
+        return tool_fail(t->tool,
+                         "%s is from training with batches of %lld out of %lld examples, this is %lld out of "
+                         "%lld: the order of the data would be another; give those, or --fresh to begin anew",
+                         path, batch, examples, t->batch, t->data.rows);
+    if (t->o->seed_given && (uint64_t)seed != t->seed)
+        return tool_usage(t->tool, "--seed %llu: %s is from training with seed %lld", (unsigned long long)t->seed, path,
+                          seed);
+    t->seed = (uint64_t)seed;
+    t->step = t->saved = step;
+    return TOOL_OK;
+}
+
+static int resume(trainer *t) {
+    const char *path = t->o->checkpoint;
+    linnet_model *checkpoint = NULL;
+    linnet_error error;
+    int status;
+    if (!path || t->o->fresh || access(path, F_OK) != 0) return TOOL_OK;
+    if (linnet_store_load(t->store, path, &error) || linnet_model_open(path, NULL, &checkpoint, &error))
+        return tool_fail_record(t->tool, &error);
+    status = take_position(t, checkpoint);
+    linnet_model_free(checkpoint);
+    return status;
+}
+
+int trainer_open(trainer *t, const train_options *o) {
+    int status;
+    *t = (trainer){.o = o, .tool = o->common.tool, .seed = o->common.seed};
+    memory_init(&t->memory, o->memory);
+    status = open_model(t);
+    if (status == TOOL_OK) status = open_data(t);
+    if (status == TOOL_OK && (!take_room(t) || t->memory.refused)) return refuse(t);
+    if (status == TOOL_OK) status = plan_within(t);
+    return status == TOOL_OK ? resume(t) : status;
+}
+
+void trainer_close(trainer *t) {
+    free_programs(t);
+    free_room(t);
+    data_close(&t->data);
+    data_close(&t->eval_data);
+    linnet_store_free(t->store);
+    linnet_model_free(t->model);
+}

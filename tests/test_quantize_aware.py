@@ -1,0 +1,178 @@
+"""Quantization-aware training: fake quantization against PyTorch's, the integer model against what was trained, and accuracy
+against quantization after training where that is hard."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import nn
+from linnet._fetch import fetch_member
+from linnet.quantize_aware import fake_quantize, fake_quantize_weights
+from tests import zoo
+
+
+@functools.cache
+def digits() -> tuple[np.ndarray, ...]:
+    """8x8 digits of scikit-learn: x [n,1,8,8] in [0, 1], labels; 1,200 to train, 597 to test."""
+    path = zoo.at_hand(lambda: fetch_member("scikit-learn", "*/datasets/data/digits.csv.gz", "1.7.2"))
+    data = np.loadtxt(path, delimiter=",")
+    x, y = (data[:, :64].reshape(-1, 1, 8, 8) / 16).astype(np.float32), data[:, 64].astype(np.int32)
+    order = np.random.default_rng(0).permutation(len(x))
+    return x[order[:1200]], y[order[:1200]], x[order[1200:]], y[order[1200:]]
+
+
+def network(spread: float = 1.0, seed: int = 0) -> linnet.Graph:
+    """conv 3x3 - relu - depthwise 3x3 - relu - dense. spread: by how much the channels' ranges differ (Nagel et al. 2019)."""
+    graph = linnet.Graph(seed=seed)
+    x = graph.placeholder("x", ("batch", 1, 8, 8))
+    y = nn.relu(nn.conv(x, 16, 3, padding=1, name="c1"))
+    if spread != 1.0:
+        y = y * graph.constant(np.geomspace(1 / spread, spread, 16).astype(np.float32).reshape(1, 16, 1, 1))
+    y = nn.relu(nn.conv(y, 16, 3, stride=2, padding=1, name="c2"))
+    logits = nn.dense(nn.flatten(y), 10, name="d")
+    graph.signature("infer", {"x": x}, {"logits": logits})
+    return graph
+
+
+def train(
+    graph: linnet.Graph, steps: int, rate: float, logits: linnet.Tensor, x: linnet.Tensor
+) -> dict[str, np.ndarray]:
+    """The variables after Adam on batches of 64."""
+    t = graph.placeholder("t", ("batch",), "i32")
+    loss = linnet.softmax_cross_entropy(logits, t).mean()
+    graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=linnet.Adam(rate).minimize(loss))
+    model = linnet.Model(graph.to_bytes())
+    store = linnet.Store(model)
+    session = linnet.Session(model, "train", store=store)
+    images, labels = digits()[:2]
+    rng = np.random.default_rng(1)
+    for _ in range(steps):
+        batch = rng.choice(len(images), 64, replace=False)
+        session.run({"x": images[batch], "t": labels[batch]})
+    return store.as_dict()
+
+
+def accuracy(graph: linnet.Graph) -> float:
+    images, labels = digits()[2:]
+    return float(np.mean(linnet.Session(graph).run({"x": images})["logits"].argmax(-1) == labels))
+
+
+@pytest.mark.parametrize("low, high", [(-1.3, 2.1), (0.0, 4.0), (-3.0, 0.0), (0.5, 1.0)])
+def test_fake_quantization_is_that_of_pytorch(low: float, high: float) -> None:
+    torch = pytest.importorskip("torch", reason="needs PyTorch: pip install linnet[torch]")
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (500,))
+    ends = [graph.variable(n, np.float32(v)) for n, v in (("low", low), ("high", high))]
+    y = fake_quantize(x, *(v.tensor(x) for v in ends))
+    graph.signature("g", {"x": x}, {"y": y, "dx": linnet.gradients((y * y).sum(), [x])[0]})
+    value = np.random.default_rng(0).uniform(-4, 5, 500).astype(np.float32)
+    result = linnet.Session(graph, "g").run({"x": value})
+    low, high = min(low, 0), max(high, 0)
+    scale = (high - low) / 255
+    given = torch.from_numpy(value).requires_grad_()
+    wanted = torch.fake_quantize_per_tensor_affine(given, scale, round(-128 - low / scale), -128, 127)
+    (wanted * wanted).sum().backward()
+    assert np.allclose(result["y"], wanted.detach().numpy(), atol=1e-5)
+    edge = np.minimum(np.abs(value - low), np.abs(value - high)) < scale  # whether the last half step counts as inside
+    assert np.allclose(result["dx"][~edge], given.grad.numpy()[~edge], atol=1e-4)
+
+
+def test_weights_have_a_scale_per_channel_and_the_range_learns() -> None:
+    graph = linnet.Graph()
+    w = graph.variable(
+        "w", np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32) * [[1], [10], [0.1], [0]]
+    )
+    w.value = w.value.astype(np.float32)
+    y = fake_quantize_weights(w.tensor(), 0, bits=4)
+    x = graph.placeholder("x", (6,))
+    low, high = graph.variable("low", np.float32(-1)), graph.variable("high", np.float32(2))
+    loss = fake_quantize(x, low.tensor(x), high.tensor(x)).sum()
+    graph.signature(
+        "g", {"x": x}, {"y": y, "dw": linnet.gradients(y.sum(), [w])[0]}
+        | dict(zip(("dl", "dh"), linnet.gradients(loss, [low, high]), strict=True)),
+    )  # fmt: skip
+    result = linnet.Session(graph, "g").run({"x": np.float32([-5, -2, 0, 1, 3, 2.5])})
+    scale = np.abs(w.value).max(1, keepdims=True) / 7
+    scale[scale == 0] = 1
+    assert np.allclose(result["y"], np.rint(w.value / scale) * scale, atol=1e-6)
+    assert np.allclose(result["dw"], 1)
+    assert (result["dl"], result["dh"]) == (2, 2)  # how many lie outside on either side
+
+
+def test_what_is_trained_is_what_the_integers_compute(tmp_path: Path) -> None:
+    """Before and after training: the int8 model and the fake-quantized forward differ by roundings at ties alone."""
+    images = digits()[0]
+    graph = network()
+    values = train(graph, 60, 0.01, *_ends(graph))
+    feeds = {"x": images[:200]}
+    aware = linnet.quantize_aware(graph, [feeds], values=values)
+    assert {v.name for v in aware.trainable_variables} == {
+        "c1/weight", "c1/bias", "c2/weight", "c2/bias", "d/weight", "d/bias",
+    }  # fmt: skip
+    wanted = linnet.Session(linnet.quantize(graph, [feeds], values=values)).run(feeds)["logits"]
+    assert np.array_equal(linnet.Session(linnet.quantize(aware)).run(feeds)["logits"], wanted)  # the same bits
+    trained = train(aware, 30, 0.002, aware.find("logits"), aware.find("x"))
+    integers = linnet.quantize(aware, values=trained)
+    assert any(t.dtype == "i8" for t in integers.functions[0].tensors())
+    model = linnet.Model(aware.to_bytes())
+    store = linnet.Store(model)
+    for name, value in trained.items():
+        store[name] = value
+    simulated = linnet.Session(model, store=store).run({"x": digits()[2]})["logits"]
+    found = linnet.Session(integers).run({"x": digits()[2]})["logits"]
+    span = simulated.max() - simulated.min()
+    assert np.abs(found - simulated).max() < span / 100 and np.mean(np.abs(found - simulated)) < span / 2000
+    assert np.mean(found.argmax(-1) == simulated.argmax(-1)) > 0.995
+    aware.save(tmp_path / "aware.lnt")  # the file remembers as well
+    again = linnet.quantize(linnet.Graph.load(tmp_path / "aware.lnt"), values=trained)
+    assert np.array_equal(linnet.Session(again).run({"x": digits()[2]})["logits"], found)
+
+
+def _ends(graph: linnet.Graph) -> tuple[linnet.Tensor, linnet.Tensor]:
+    graph.main.outputs = [t for t in graph.main.tensors() if t.shape == ("batch", 10)][-1:]
+    return graph.main.outputs[0], graph.find("x")
+
+
+@pytest.mark.parametrize(
+    "bits, spread, outlier, ranges, gain",
+    [
+        (2, 1.0, 1, "average", 0.5),
+        (4, 100.0, 1, "average", 0.01),
+        (3, 1.0, 1, "learned", 0.0),
+        (8, 1.0, 100, "average", 0.03),
+    ],
+)
+def test_training_regains_what_quantization_after_training_loses(
+    bits: int, spread: float, outlier: float, ranges: str, gain: float
+) -> None:
+    """Weights of two bits; channels whose ranges are 10,000 times apart; one calibration picture that is 100 times too bright."""
+    graph = network(spread)
+    values = train(graph, 250, 0.01, *_ends(graph))
+    feeds = [{"x": digits()[0][:256]}, {"x": digits()[0][:1] * outlier}]
+    floats = accuracy(graph.freeze(values))
+    after = accuracy(linnet.quantize(graph, feeds, weight_bits=bits, values=values))
+    aware = linnet.quantize_aware(graph, feeds, weight_bits=bits, values=values, ranges=ranges, momentum=0.9)
+    trained = train(aware, 200, 0.001, aware.find("logits"), aware.find("x"))
+    during = accuracy(linnet.quantize(aware, values=trained))
+    print(f"bits {bits}, spread {spread}: float {floats:.3f}, after training {after:.3f}, aware of it {during:.3f}")
+    assert floats > 0.95 and during > (0.9 if bits == 2 else floats - 0.015)
+    assert during >= after + gain
+
+
+def test_bad_arguments() -> None:
+    graph = network()
+    feeds = [{"x": digits()[0][:8]}]
+    with pytest.raises(linnet.UsageError, match="weight_bits"):
+        linnet.quantize_aware(graph, feeds, weight_bits=1)
+    with pytest.raises(linnet.UsageError, match="no calibration batch"):
+        linnet.quantize_aware(graph, [])
+    aware = linnet.quantize_aware(graph, feeds)
+    with pytest.raises(linnet.UsageError, match="another type"):
+        linnet.quantize(aware, dtype="i16")
+    with pytest.raises(linnet.UsageError, match="rewritten"):
+        linnet.quantize(linnet.passes.run(aware.copy()))

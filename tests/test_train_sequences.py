@@ -1,0 +1,37 @@
+"""An LSTM language model and a transformer encoder beside PyTorch's: every gradient, and the losses of ten steps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import linnet
+
+torch = pytest.importorskip("torch", reason="these tests need PyTorch: pip install linnet[torch]")
+
+from tests.train_models import SEQUENCES, as_linnet, batch, graph_of, twin  # noqa: E402
+
+SHAPES = {"lstm_lm": (7, 5), "transformer": (3, 11)}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_gradients_and_ten_losses_are_those_of_pytorch(name: str) -> None:
+    shape, rate = SHAPES[name], 0.1
+    peer = twin(name, shape)
+    session = linnet.Session(graph_of(name, peer, shape, rate, gradients=True), "train")
+    optimizer = torch.optim.SGD(peer.parameters(), lr=rate)
+    for step in range(10):
+        x, t = batch(name, shape, seed=step)
+        optimizer.zero_grad()
+        wanted = torch.nn.functional.cross_entropy(peer(x), t)
+        wanted.backward()
+        found = session.run({"x": x.numpy(), "t": t.numpy()}, None if step == 0 else ["loss"])
+        assert float(found["loss"]) == pytest.approx(wanted.item(), rel=1e-4), step
+        for key, parameter in peer.named_parameters() if step == 0 else ():
+            reference = as_linnet(key, parameter.grad.numpy())
+            difference = np.abs(found[f"gradient of {key}"] - reference).max()
+            assert difference <= 1e-4 * np.abs(reference).max(), (key, difference)
+        optimizer.step()
+    for key, parameter in peer.named_parameters():  # after ten steps the weights are the same as well
+        reference = as_linnet(key, parameter.detach().numpy())
+        assert np.abs(session.variables[key] - reference).max() <= 1e-4 * np.abs(reference).max(), key
