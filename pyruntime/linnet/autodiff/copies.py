@@ -17,7 +17,6 @@ from linnet.autodiff._tools import (
     put_back,
     reshape_like,
     shape_of,
-    static,
     unbroadcast,
 )
 from linnet.errors import GraphError
@@ -119,9 +118,11 @@ def _tile(node: Node, x: Tensor, g: Tensor) -> Tensor:
     if all(r == 1 for r in repeats):
         return g
     if sum(not isinstance(s, int) for s in sizes) > 1:
-        static(x)
-    apart = [n for r, s in zip(repeats, sizes, strict=True) for n in (r, s if isinstance(s, int) else -1)]
-    spread = ops.copy([g], kind="reshape", shape=apart, allow_zero=True)[0]
+        columns = [ops.copy([t], kind="unsqueeze", axes=[1])[0] for t in (integers(x, repeats), ops.shape(x))]
+        spread = ops.copy([g, ops.reshape(ops.concat(columns, 1), [-1])], kind="reshape", allow_zero=True)[0]
+    else:
+        apart = [n for r, s in zip(repeats, sizes, strict=True) for n in (r, s if isinstance(s, int) else -1)]
+        spread = ops.copy([g], kind="reshape", shape=apart, allow_zero=True)[0]
     return ops.reduce(spread, kind="sum", axes=range(0, 2 * len(sizes), 2), keep_dims=False)
 
 

@@ -154,14 +154,22 @@ def _affine(x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
 
 def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Through means and maps."""
-    x, _, g = first(node, given)
+    x, epsilon, rms = node.inputs[0], node.attribute("epsilon"), node.attribute("rms")
+    assert x is not None
     rank = len(shape_of(x))
     axes = list(range(node.attribute("axis") % rank, rank))
 
-    def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        return _affine(_normal(x, axes, node.attribute("epsilon"), node.attribute("rms")), scale, bias)
+    def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> list[Tensor]:
+        made = [_affine(_normal(x, axes, epsilon, rms), scale, bias)]
+        if any(g is not None for g in given[1:]):
+            mean = ops.reduce(x, kind="mean", axes=axes)
+            made.append(ops.scale(mean, 0.0) if rms else mean)
+            rest = ops.subtract(x, made[1])
+            square = ops.reduce(ops.multiply(rest, rest), kind="mean", axes=axes)
+            made.append(elementwise([square], lambda s: 1.0 / (s + epsilon).unary("sqrt"), x.dtype))
+        return made
 
-    return through(build, node.inputs, g, needs)
+    return through(build, node.inputs, given, needs)
 
 
 def _per_channel(t: Tensor | None, rank: int, channel_axis: int) -> Tensor | None:
