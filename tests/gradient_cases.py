@@ -197,6 +197,7 @@ def indexing() -> Iterator[Case]:
         return lambda x: ops.gather(ops.multiply(x, x), const(x, values), **attributes)
 
     yield Case("gather_0", gathered([[1, 0], [-1, 1]]), (some(3, 2, 4),))
+    yield Case("gather_forward_only", gathered([2, 0], from_end=False), (some(3, 2),))
     yield Case("gather_1", gathered([[1, 0], [-1, 1]], axis=1), (some(3, 2, 4),))
     yield Case("gather_last", gathered([3, 3, 0], axis=-1), (some(3, 2, 4),))
     yield Case("gather_scalar", gathered(1, axis=1), (some(3, 2, 4),))

@@ -1,1 +1,117 @@
-"""Metrics as graphs: of one batch, and means over many as variables. They are outputs of a signature like any other."""
+"""Metrics as graphs: of one batch, and as means or sums over many batches, which are variables. They are outputs of a signature
+like any other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from linnet import ops
+from linnet.autodiff._tools import elementwise, filled
+from linnet.errors import UsageError
+from linnet.graph import Tensor, Variable, numpy_dtype
+from linnet.optimizers._step import number, state
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The part of examples whose largest logit is that of the label: logits [..., classes], labels i32 or i64 [...], an f32
+    scalar."""
+    return correct(logits, labels).mean()
+
+
+def correct(logits: Tensor, labels: Tensor) -> Tensor:
+    """1.0 where the largest logit (of equal ones the first) is that of the label, else 0.0; f32 [...]."""
+    return elementwise([ops.argmax(logits, -1), labels], lambda a, b: a.eq(b.cast("i64")).cast("f32"), "f32")
+
+
+def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
+    """The part of examples whose label is among the k largest logits (of equal ones the first), an f32 scalar."""
+    count = int(number("k", k, least=1))
+    classes = (logits.shape or (None,))[-1]
+    if isinstance(classes, int) and count > classes:
+        raise UsageError(
+            "k exceeds the classes", code=104, tensor=logits.name, expected=f"at most {classes}", got=str(k)
+        )
+    _, best = ops.top_k(logits, logits.function.constant(np.array([count], np.int64)))
+    hits = elementwise([best, ops.expand_dims(labels, -1)], lambda a, b: a.eq(b.cast("i64")).cast("f32"), "f32")
+    return hits.sum(-1).mean()
+
+
+def confusion_matrix(predictions: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """How often label i was predicted as j: f32 [classes, classes], rows are labels. predictions, labels: i32 or i64 of one
+    shape; a class out of range is an error while running."""
+    n = int(number("classes", classes, least=1))
+    if any(t.dtype not in ("i32", "i64") for t in (predictions, labels)):
+        raise UsageError(
+            "a confusion matrix counts classes", code=103, tensor=predictions.name, expected="i32 or i64",
+            got=f"{predictions.dtype}, {labels.dtype}", hint="take ops.argmax(logits, -1)",
+        )  # fmt: skip
+    ones = labels.function.constant(np.ones(n, np.float32))
+    # Looked up for the range check, which counts no negative class from the end.
+    known = [
+        ops.gather(ones, t, from_end=False, name=f"{name}/class")
+        for name, t in (("predictions", predictions), (labels.name, labels))
+    ]
+    pairs = ops.stack([t.reshape(-1).cast("i64") for t in (labels, predictions)], 1)
+    count = (known[0] * known[1]).reshape(-1)
+    zeros = labels.function.constant(np.zeros((n, n), np.float32))
+    return ops.scatter(zeros, pairs, count, kind="nd", reduction="add")
+
+
+def precision(confusion: Tensor) -> Tensor:
+    """Of what was predicted as a class the part that is: [classes]; 0 for a class never predicted."""
+    return _share(_diagonal(confusion), confusion.sum(0))
+
+
+def recall(confusion: Tensor) -> Tensor:
+    """Of what is a class the part that was predicted so: [classes]; 0 for a class that never was."""
+    return _share(_diagonal(confusion), confusion.sum(1))
+
+
+def f1(confusion: Tensor) -> Tensor:
+    """The harmonic mean of precision and recall, [classes]; 0 where both are."""
+    return elementwise(
+        [_diagonal(confusion), confusion.sum(0), confusion.sum(1)],
+        lambda d, a, b: (a + b > 0.0).select(2.0 * d / (a + b).max(1.0), 0.0),
+        confusion.dtype,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Running:
+    """A metric over several batches. value: with the present batch in it. updates: for the signature that has this batch.
+    reset: updates that begin again, for a signature of their own or together with others."""
+
+    value: Tensor
+    updates: dict[Variable, Tensor]
+    reset: dict[Variable, Tensor]
+
+
+def running_sum(name: str, value: Tensor) -> Running:
+    """The sum of a tensor of fixed shape (a confusion matrix) over batches, in the variable `name`."""
+    shape = value.static_shape
+    if shape is None:
+        raise UsageError("a sum over batches needs a fixed shape", code=104, tensor=value.name, got=str(value.shape))
+    total = state(value.function.graph, value.function.graph.prefix + name, np.zeros(shape, numpy_dtype(value.dtype)))
+    old = total.tensor(value)
+    new = old + value
+    return Running(new, {total: new}, {total: filled(old, 0.0)})
+
+
+def running_mean(name: str, value: Tensor, count: Tensor | float = 1.0) -> Running:
+    """The mean of a scalar over batches, each with the weight `count` (of examples, where their number changes), in the
+    variables `name`/total and `name`/count."""
+    weight = count.cast("f64") if isinstance(count, Tensor) else value.function.constant(np.float64(count))
+    total = running_sum(f"{name}/total", elementwise([value, weight], lambda v, n: v.cast("f64") * n, "f64"))
+    counted = running_sum(f"{name}/count", weight)
+    mean = elementwise([total.value, counted.value], lambda s, n: s / n, value.dtype)
+    return Running(mean, {**total.updates, **counted.updates}, {**total.reset, **counted.reset})
+
+
+def _diagonal(matrix: Tensor) -> Tensor:
+    return elementwise([matrix], lambda v: v.iota(0).eq(v.iota(1)).select(v, 0.0), matrix.dtype).sum(0)
+
+
+def _share(part: Tensor, whole: Tensor) -> Tensor:
+    return elementwise([part, whole], lambda a, b: (b > 0.0).select(a / b.max(1.0), 0.0), part.dtype)

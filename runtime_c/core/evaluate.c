@@ -24,7 +24,7 @@ linnet_status ln_run_error_fail(const struct ln_run_error *raised, linnet_status
     if (status != LINNET_INDEX_OUT_OF_RANGE || !atomic_load(&raised->raised))
         return ln_fail(error, status, "the kernel failed: %s", linnet_status_name(status));
     ln_fail(error, status, "an index that came with the data lies outside its tensor");
-    ln_expected(error, "%s in [%lld, %lld)", raised->operand, (long long)raised->low, (long long)raised->high);
+    ln_expected(error, "%s from %lld to %lld", raised->operand, (long long)raised->low, (long long)raised->high);
     ln_got(error, "%lld", (long long)raised->index);
     return ln_hint(error, "give indices inside the tensor");
 }

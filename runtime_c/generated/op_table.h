@@ -242,6 +242,7 @@ typedef struct ln_gather_attributes {
     int64_t kind;
     int64_t axis;
     int64_t batch_dims;
+    int64_t from_end;
 } ln_gather_attributes;
 
 enum ln_resize_mode {

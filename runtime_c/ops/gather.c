@@ -103,6 +103,7 @@ typedef struct walk {
     int64_t dims[LN_MAX_RANK], to[LN_MAX_RANK], at[LN_MAX_RANK], from[LN_MAX_RANK]; /* steps in y, indices, and x */
     int first, depth; /* the dimensions of x that the indices of a place run along */
     int64_t next;     /* from one index of a tuple to the next */
+    bool from_end;    /* negative indices count from the end */
     int block_rank;
     int64_t block;   /* elements of it */
     bool contiguous; /* it lies in one piece in x and in y */
@@ -130,6 +131,7 @@ static linnet_status configure(ln_call *call) {
     if (w == NULL) return LINNET_OUT_OF_MEMORY;
     w->first = nd ? (int)a->batch_dims : ln_axis(a->axis, x->rank);
     w->depth = nd ? (int)index->dims[index->rank - 1] : 1;
+    w->from_end = a->from_end;
     w->next = nd ? index->strides[index->rank - 1] : 0;
     w->block_rank = nd || take ? x->rank - w->first - w->depth : 0;
     w->rank = y->rank - w->block_rank;
@@ -168,13 +170,13 @@ static void move_pieces(const ln_call *call, const ln_buffers *b, int64_t y_at, 
     }
 }
 
-/* Where x begins for the place whose indices are at `at`; negative ones count from the end. False: index *wrong, along
+/* Where x begins for the place whose indices are at `at`. False: index *wrong, along
  * a dimension of *wrong_size, is out of range. */
 static inline bool resolve(const walk *w, const ln_tensor *x, const void *indices, bool wide, int64_t at, int64_t *from,
                            int64_t wrong[2]) {
     for (int k = 0; k < w->depth; k++, at += w->next) {
         int64_t i = wide ? ((const int64_t *)indices)[at] : ((const int32_t *)indices)[at], n = x->dims[w->first + k];
-        if (i < -n || i >= n) {
+        if (i < (w->from_end ? -n : 0) || i >= n) {
             wrong[0] = i, wrong[1] = n;
             return false;
         }
@@ -196,7 +198,7 @@ static int64_t take_words(const walk *w, const ln_tensor *x, const ln_buffers *b
     const int32_t *short_indices = b->inputs[1];
     for (int64_t k = 0; k < side; k++, at += at_step) {
         int64_t i = wide ? indices[at] : short_indices[at];
-        if (i < 0) i += n;
+        if (i < 0 && w->from_end) i += n;
         if (i < 0 || i >= n) return k;
         target[k * to_step] = source[k * from_step + i * step];
     }
@@ -229,7 +231,7 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
         for (; i < side; i++) {
             int64_t source = from;
             if (!resolve(w, x, b->inputs[1], wide, at, &source, wrong))
-                return ln_index_error(b, "gather index", wrong[0], -wrong[1], wrong[1] - 1);
+                return ln_index_error(b, "gather index", wrong[0], w->from_end ? -wrong[1] : 0, wrong[1] - 1);
             char *target = (char *)b->outputs[0] + to * (int64_t)size;
             const char *origin = (const char *)b->inputs[0] + source * (int64_t)size;
             if (!w->contiguous)

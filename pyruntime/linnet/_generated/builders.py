@@ -226,11 +226,12 @@ def gather(
     kind: str = 'take',
     axis: int = 0,
     batch_dims: int = 0,
+    from_end: bool = True,
     name: str = '',
     function: Function | None = None,
 ) -> Tensor:
-    """take: x[..., indices, ...] along axis; elements: as ONNX GatherElements; nd: as ONNX GatherND with batch_dims. Indices are i32 or i64, negative ones count from the end, and are range-checked while running."""
-    result = emit("gather", [x, indices], {"kind": kind, "axis": axis, "batch_dims": batch_dims}, 1, name, function)
+    """take: x[..., indices, ...] along axis; elements: as ONNX GatherElements; nd: as ONNX GatherND with batch_dims. Indices are i32 or i64, negative ones count from the end (unless from_end is off), and are range-checked while running."""
+    result = emit("gather", [x, indices], {"kind": kind, "axis": axis, "batch_dims": batch_dims, "from_end": from_end}, 1, name, function)
     return result[0]
 
 

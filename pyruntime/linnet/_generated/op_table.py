@@ -207,6 +207,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'kind': (0, 'enum', 'take', {'take': 0, 'elements': 1, 'nd': 2}),
             'axis': (1, 'int', 0, None),
             'batch_dims': (2, 'int', 0, None),
+            'from_end': (3, 'bool', True, None),
         },
     },
     'resize': {

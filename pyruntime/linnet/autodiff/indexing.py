@@ -35,7 +35,7 @@ def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
     rank, count = len(shape_of(x)), len(shape_of(indices))
     axis = node.attribute("axis") % rank
     if axis == 0 and x.variable is not None and x.static_shape is not None:
-        return [rows_of(x, indices, g)]
+        return [rows_of(x, indices, g, node.attribute("from_end"))]
     rows = ops.copy([indices], kind="unsqueeze", axes=[count])[0]
     if axis == 0:
         return [ops.scatter(filled(x, 0.0), rows, g, kind="nd", reduction="add")]

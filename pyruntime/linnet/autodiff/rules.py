@@ -1,5 +1,5 @@
 """Gradient rules, one per op: (node, gradients of its outputs, which inputs need one) -> gradients of its inputs.
-RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows.py those of conv, pool and resize."""
+RULES is the table; other families of ops have files of their own (maps.py, copies.py, windows.py, indexing.py, ...)."""
 
 from __future__ import annotations
 

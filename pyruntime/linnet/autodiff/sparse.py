@@ -52,7 +52,7 @@ class SparseRows:
         ids, order = ops.top_k(self.ids, ops.shape(self.ids), axis=0, largest=False)
         # 0 for all of the least number, 1 for all of the next, ...
         run = ops.cumsum(elementwise([_changes(ids)], lambda c: c.cast("i64"), "i64"), integers(ids, 0))
-        column = ops.copy([run], kind="unsqueeze", axes=[1])[0]
+        column = ops.expand_dims(run, 1)
         rows = ops.gather(self.rows, order)
         totals = ops.scatter(filled(rows, 0.0), column, rows, kind="nd", reduction="add")
         return SparseRows(ids, ops.gather(totals, run), self.shape, summed=True)
@@ -88,7 +88,7 @@ class SparseRows:
         return ops.scatter(tensor, self._column(), self.rows * factor, kind="nd", reduction="add")
 
     def _column(self) -> Tensor:
-        return ops.copy([self.ids], kind="unsqueeze", axes=[1])[0]
+        return ops.expand_dims(self.ids, 1)
 
 
 def _changes(ids: Tensor) -> Tensor:
@@ -97,11 +97,11 @@ def _changes(ids: Tensor) -> Tensor:
     return elementwise([ids, before], lambda a, b: a.ne(b), "bool")
 
 
-def rows_of(x: Tensor, indices: Tensor, g: Tensor) -> SparseRows:
-    """The gradient of gather(x, indices) along axis 0."""
+def rows_of(x: Tensor, indices: Tensor, g: Tensor, from_end: bool = True) -> SparseRows:
+    """The gradient of gather(x, indices) along axis 0. from_end: whether indices may be negative."""
     assert x.shape is not None and indices.shape is not None
     ids, count = indices.cast("i64"), x.shape[0]
-    if isinstance(count, int):
+    if from_end and isinstance(count, int):
         ids = elementwise([ids], lambda i: (i < 0).select(i + count, i), "i64")
     flat = ops.reshape(ids, [-1])
     rest = [d for d in x.shape[1:] if isinstance(d, int)]

@@ -42,7 +42,8 @@ def embedding(
     graph = ids.function.graph
     with graph.scope(name or graph.unique_scope("embedding")):
         count, size = positive(count, "count", "embedding"), positive(size, "size", "embedding")
-        return ops.gather(variable(graph, "weight", [count, size], start, dtype).tensor(ids), ids)
+        table = variable(graph, "weight", [count, size], start, dtype).tensor(ids)
+        return ops.gather(table, ids, from_end=False, name=f"{ids.name}/row")
 
 
 def flatten(x: Tensor, axis: int = 1) -> Tensor:

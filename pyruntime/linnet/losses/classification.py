@@ -1,0 +1,166 @@
+"""Losses of classes. Logits are what a model gives before a softmax or a sigmoid; these are part of the loss, where they
+cannot overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from linnet import ops
+from linnet.autodiff._tools import elementwise
+from linnet.errors import UsageError
+from linnet.graph import Tensor, numpy_dtype
+from linnet.optimizers._step import number
+
+Weights = Tensor | Sequence[float] | np.ndarray[Any, Any]
+
+
+def softmax_cross_entropy(
+    logits: Tensor,
+    labels: Tensor,
+    *,
+    axis: int = -1,
+    label_smoothing: float = 0.0,
+    weights: Weights | None = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    """-log(softmax(logits)[label]) per example (Bridle 1990), torch.nn.functional.cross_entropy with reduction="none".
+
+    logits: float, classes along `axis`. labels: i32 or i64 of that shape without `axis`; or probabilities of the classes,
+    floats of the shape of the logits. label_smoothing: this part of the label is spread over all classes (Szegedy et al.
+    2016). weights: of the classes, [classes]. ignore_index: the label of examples whose loss is 0; take their mean by
+    `average`, which does not count them. Returns one value per example, of the dtype of the logits.
+    """
+    smoothing = number("label_smoothing", label_smoothing, least=0.0, below=1.0 + 1e-12)
+    log_p = ops.softmax(logits, axis=axis, log=True)
+    if labels.dtype not in ("i32", "i64"):
+        if ignore_index is not None:
+            raise UsageError("probabilities have no ignore_index", code=101, tensor=labels.name, hint="leave it out")
+        return _dense(log_p, labels, axis, smoothing, weights)
+    picked = nll(log_p, labels, axis=axis, weights=weights, ignore_index=ignore_index)
+    if not smoothing:
+        return picked
+    spread = log_p if weights is None else log_p * _along(_vector(weights, log_p), log_p, axis)
+    share = _keep(spread.mean(axis), labels, ignore_index)
+    return elementwise([picked, share], lambda v, s: (1.0 - smoothing) * v - smoothing * s, log_p.dtype)
+
+
+def nll(
+    log_p: Tensor,
+    labels: Tensor,
+    *,
+    axis: int = -1,
+    weights: Weights | None = None,
+    ignore_index: int | None = None,
+) -> Tensor:
+    """-log_p[label] per example: cross entropy of log-probabilities, with the arguments of softmax_cross_entropy."""
+    rank = len(log_p.shape or ())
+    if labels.dtype not in ("i32", "i64") or (labels.shape is not None and len(labels.shape) != rank - 1):
+        raise UsageError(
+            "labels do not fit the logits", code=104, tensor=labels.name,
+            expected=f"i32 or i64 of rank {rank - 1}", got=f"{labels.dtype} {list(labels.shape or ())}",
+        )  # fmt: skip
+    known = _known(labels, ignore_index)
+    column = ops.expand_dims(known, axis % rank)
+    name = f"{labels.name}/class"  # what an error about a label says
+    found = ops.gather(log_p, column, kind="elements", axis=axis, from_end=False, name=name)
+    loss = -ops.squeeze(found, axis % rank)
+    if weights is not None:
+        loss = loss * ops.gather(_vector(weights, log_p), known)
+    return _keep(loss, labels, ignore_index)
+
+
+def average(loss: Tensor, labels: Tensor, *, weights: Weights | None = None, ignore_index: int | None = None) -> Tensor:
+    """The mean of softmax_cross_entropy's values with these weights and ignore_index: their sum, divided by the weights of
+    the labels that count. PyTorch's reduction="mean"."""
+    counts = (
+        ops.gather(_vector(weights, loss), _known(labels, ignore_index)) if weights is not None else (loss * 0.0 + 1.0)
+    )
+    return loss.sum() / _keep(counts, labels, ignore_index).sum()
+
+
+def sigmoid_cross_entropy(logits: Tensor, targets: Tensor, *, positive_weight: Weights | None = None) -> Tensor:
+    """-t * log(p) - (1 - t) * log(1 - p) with p = sigmoid(logits), elementwise: binary_cross_entropy_with_logits.
+
+    targets: floats in [0, 1]. positive_weight: times the first term, broadcast.
+    """
+    # softplus(x) as (|x| + x) / 2 + log1p(exp(-|x|)), whose derivative is right at 0 too, where sign(0) is 0
+    if positive_weight is None:
+        return elementwise(
+            [logits, targets], lambda x, t: 0.5 * (abs(x) + x) + (-abs(x)).exp().log1p() - t * x, logits.dtype
+        )
+    return elementwise(
+        [logits, targets, _vector(positive_weight, logits)],
+        lambda x, t, w: (1.0 - t) * x + (1.0 + (w - 1.0) * t) * (0.5 * (abs(x) - x) + (-abs(x)).exp().log1p()),
+        logits.dtype,
+    )
+
+
+def kl_divergence(log_p: Tensor, target: Tensor, *, log_target: bool = False) -> Tensor:
+    """target * (log(target) - log_p), elementwise; 0 where the target is 0. log_target: the target is given as logarithms."""
+    if log_target:
+        return elementwise([log_p, target], lambda q, t: t.exp() * (t - q), log_p.dtype)
+    return elementwise(
+        [log_p, target], lambda q, t: (t > 0.0).select(t * ((t > 0.0).select(t, 1.0).log() - q), 0.0), log_p.dtype
+    )
+
+
+def hinge(prediction: Tensor, target: Tensor, margin: float = 1.0, *, squared: bool = False) -> Tensor:
+    """max(0, margin - target * prediction) with targets of -1 and 1, elementwise; or its square."""
+    made = elementwise([prediction, target], lambda y, t: (margin - t.cast(y.kind) * y).max(0.0), prediction.dtype)
+    return made * made if squared else made
+
+
+def multi_margin(logits: Tensor, labels: Tensor, margin: float = 1.0, *, squared: bool = False) -> Tensor:
+    """Per example the mean over classes of max(0, margin - logits[label] + logits[class]), without the label's own (Crammer
+    and Singer 2001), multi_margin_loss. logits [batch, classes], labels [batch]."""
+    own = -nll(logits, labels)
+    classes = (logits.shape or (None,))[-1]
+    if not isinstance(classes, int):
+        raise UsageError("multi_margin needs a fixed number of classes", code=104, tensor=logits.name)
+    slack = elementwise([logits, ops.expand_dims(own, 1)], lambda x, y: (margin - y + x).max(0.0), logits.dtype)
+    slack = slack * slack if squared else slack
+    return (slack.sum(-1) - abs(margin) ** (2 if squared else 1)) * (1.0 / classes) if margin > 0 else slack.mean(-1)
+
+
+def _dense(log_p: Tensor, target: Tensor, axis: int, smoothing: float, weights: Weights | None) -> Tensor:
+    if log_p.shape is not None and target.shape is not None and len(log_p.shape) != len(target.shape):
+        raise UsageError(
+            "labels do not fit the logits", code=104, tensor=target.name,
+            expected="integers of one dimension less, or probabilities of the shape of the logits",
+            got=f"{target.dtype} {list(target.shape)}",
+        )  # fmt: skip
+    classes = (log_p.shape or (None,) * 8)[axis]
+    if smoothing:
+        if not isinstance(classes, int):
+            raise UsageError("smoothing needs a fixed number of classes", code=104, tensor=target.name)
+        target = target * (1.0 - smoothing) + smoothing / classes
+    scaled = log_p if weights is None else log_p * _along(_vector(weights, log_p), log_p, axis)
+    return -(scaled * target).sum(axis)
+
+
+def _vector(weights: Weights, like: Tensor) -> Tensor:
+    if isinstance(weights, Tensor):
+        return weights
+    return like.function.constant(np.asarray(weights, numpy_dtype(like.dtype)), "weights")
+
+
+def _along(vector: Tensor, x: Tensor, axis: int) -> Tensor:
+    """The vector along one axis of x."""
+    rank = len(x.shape or ())
+    return ops.reshape(vector, [-1 if i == axis % rank else 1 for i in range(rank)])
+
+
+def _known(labels: Tensor, ignore_index: int | None) -> Tensor:
+    """Labels that may be looked up: 0 where they are to be ignored."""
+    if ignore_index is None:
+        return labels
+    return elementwise([labels], lambda v: v.eq(ignore_index).select(v.lift(0), v), labels.dtype)
+
+
+def _keep(values: Tensor, labels: Tensor, ignore_index: int | None) -> Tensor:
+    if ignore_index is None:
+        return values
+    return elementwise([values, labels], lambda v, n: n.eq(ignore_index).select(v.lift(0.0), v), values.dtype)

@@ -1,0 +1,75 @@
+"""Sampled softmax: a loss over a large vocabulary that looks at the label and some classes drawn at random, and touches those
+rows of the output layer alone."""
+
+from __future__ import annotations
+
+import math
+
+from linnet import ops
+from linnet.autodiff._tools import elementwise
+from linnet.errors import UsageError
+from linnet.graph import Tensor, Variable
+from linnet.mapping import Expr, pointwise
+from linnet.nn import random_uniform
+from linnet.optimizers._step import number
+
+
+def sampled_softmax(
+    weight: Variable,
+    bias: Variable | None,
+    x: Tensor,
+    labels: Tensor,
+    samples: int,
+    *,
+    candidates: Tensor | None = None,
+    remove_hits: bool = True,
+) -> Tensor:
+    """An estimate of softmax_cross_entropy(x @ weight.T + bias, labels) per example from `samples` classes (Jean et al. 2015;
+    tf.nn.sampled_softmax_loss): each logit less the logarithm of how often its class is expected among the samples.
+
+    weight: [classes, size]; bias: [classes]; x: float [batch, size]; labels: i32 or i64 [batch]. Classes should be in order of
+    falling frequency, as candidates are drawn log-uniformly, the same for the whole batch and new in each step; candidates:
+    i64 [samples], in place of that. remove_hits: samples that are an example's own label do not count for it. For training
+    only: evaluate with softmax_cross_entropy. The gradients of weight and bias are sparse.
+    """
+    classes, count = weight.value.shape[0], int(number("samples", samples, least=1))
+    if labels.shape is None or len(labels.shape) != 1 or labels.dtype not in ("i32", "i64"):
+        raise UsageError(
+            "labels do not fit", code=104, tensor=labels.name, expected="i32 or i64 [batch]",
+            got=f"{labels.dtype} {list(labels.shape or ())}",
+        )  # fmt: skip
+    drawn = log_uniform_candidates(x, classes, count) if candidates is None else candidates
+    parts = [ops.gather(weight.tensor(x), ids, from_end=False, name=f"{labels.name}/class") for ids in (labels, drawn)]
+    own, others = (x * parts[0]).sum(-1), ops.matmul(x, parts[1], transpose_b=True)
+    if bias is not None:
+        own = own + ops.gather(bias.tensor(x), labels)
+        others = others + ops.gather(bias.tensor(x), drawn)
+    own = elementwise([own, labels], lambda v, n: v - _log_expected(n, classes, count), x.dtype)
+    wide = ops.expand_dims(labels, 1)
+
+    def corrected(v: Expr, n: Expr, label: Expr) -> Expr:
+        made = v - _log_expected(n, classes, count)
+        return n.cast("i64").eq(label.cast("i64")).select(-1e30, made) if remove_hits else made
+
+    others = elementwise([others, drawn, wide], corrected, x.dtype)
+    every = ops.concat([ops.expand_dims(own, 1), others], 1)
+    return ops.logsumexp(every, -1) - own
+
+
+def log_uniform_candidates(like: Tensor, classes: int, samples: int) -> Tensor:
+    """i64 [samples], new in each training step: class c with probability log((c + 2) / (c + 1)) / log(classes + 1), as words
+    in order of frequency have it (Zipf 1949). With repetitions. like: a tensor of the function that they are for."""
+    uniform = random_uniform(like.function.graph, [samples])
+    top = math.log(classes + 1)
+    made = pointwise(
+        [uniform], lambda u: ((u.cast("f64") * top).exp().floor().cast("i64") - 1).max(0).min(classes - 1), "i64"
+    )
+    assert isinstance(made, Tensor)
+    return made
+
+
+def _log_expected(n: Expr, classes: int, samples: int) -> Expr:
+    """log(samples * probability of class n)."""
+    c = n.cast("f64")
+    share = ((c + 2.0) / (c + 1.0)).log() * (samples / math.log(classes + 1))
+    return share.log().cast("f32")
