@@ -192,6 +192,22 @@ def norms() -> Iterator[Case]:
     yield Case("group_norm_plain", lambda x: ops.group_norm(x, groups=2), (some(2, 4, 3),), open=False)
 
 
+def moments() -> Iterator[Case]:
+    for axis, second in itertools.product((1, -1), (0, 1)):
+        x = some(2, 3, 4, 2)
+        yield Case(f"moments_{axis}_{second}", lambda x, a=axis, s=second: ops.moments(x, channel_axis=a)[s], (x,))
+        yield Case(
+            f"moments_products_{axis}_{second}",
+            lambda x, g, m, a=axis, s=second: ops.moments(x, g, m, kind="products", channel_axis=a)[s],
+            (x, some(2, 3, 4, 2, seed=1), some(x.shape[axis])),
+        )
+
+    def trained(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        return ops.relu(ops.batch_norm(x, scale, bias, *ops.moments(x)))
+
+    yield Case("moments_batch_norm", trained, (some(3, 2, 2, 3), some(2), some(2, seed=1) - 0.5))
+
+
 def indexing() -> Iterator[Case]:
     def gathered(values: Any, **attributes: Any) -> Callable[[Tensor], Tensor]:
         return lambda x: ops.gather(ops.multiply(x, x), const(x, values), **attributes)
@@ -516,6 +532,19 @@ def control() -> Iterator[Case]:
 
 CASES = [
     case
-    for make in (maps, copies, reductions, products, norms, indexing, convolutions, pools, resizes, recurrent, control)
+    for make in (
+        maps,
+        copies,
+        reductions,
+        products,
+        norms,
+        moments,
+        indexing,
+        convolutions,
+        pools,
+        resizes,
+        recurrent,
+        control,
+    )
     for case in make()
 ]
