@@ -41,14 +41,16 @@ static bool can_fail(const ln_work *w, const ln_work_node *node) {
 }
 
 /* The indices that a gather or scatter checks, as they were before copies that keep all elements, and how many places
- * these choose from; -1 when several numbers make an index. */
+ * these choose from, negative when an index may not be; -1 when several numbers make an index. */
 static int32_t indices_of(const order *s, const ln_work_node *node, int64_t *places) {
     const ln_tensor *x = &ln_value_at(s->w, node->inputs[0])->tensor;
     int64_t kind, axis;
+    bool from_end = true;
     if (node->op->id == LN_OP_GATHER) {
         const ln_gather_attributes *a = node->attributes;
         kind = a->kind == LN_GATHER_KIND_ND && a->batch_dims == 0 ? 0 : a->kind == LN_GATHER_KIND_ND ? -1 : 1;
         axis = a->axis;
+        from_end = a->from_end;
     } else if (node->op->id == LN_OP_SCATTER) {
         const ln_scatter_attributes *a = node->attributes;
         kind = a->kind == LN_SCATTER_KIND_ELEMENTS;
@@ -60,7 +62,7 @@ static int32_t indices_of(const order *s, const ln_work_node *node, int64_t *pla
     if (kind < 0 || (kind == 0 && (index->rank < 1 || index->dims[index->rank - 1] != 1))) return -1;
     const int at = kind == 0 ? 0 : ln_axis(axis, x->rank);
     if (at < 0) return -1;
-    *places = x->dims[at];
+    *places = from_end ? x->dims[at] : -x->dims[at];
     int32_t value = node->inputs[1];
     for (;;) {
         const int32_t made = ln_value_at(s->w, value)->producer;
@@ -88,7 +90,8 @@ static linnet_status find_checks(order *s) {
         value[i] = s->nodes[i]->op == NULL || s->nodes[i]->device != 0 ? -1 : indices_of(s, s->nodes[i], &places[i]);
         s->check[i] = i;
         for (int32_t k = 0; k < i && value[i] >= 0; ++k)
-            if (s->check[k] == k && value[k] == value[i] && places[k] == places[i]) {
+            if (s->check[k] == k && value[k] == value[i] &&
+                (places[k] == places[i] || (places[k] < 0 && places[k] == -places[i]))) {
                 s->check[i] = k;
                 break;
             }
