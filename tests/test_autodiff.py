@@ -341,6 +341,26 @@ def test_conv_transpose(name: str) -> None:
     check(lambda x, w, b: ops.conv_transpose(x, w, b, **attributes), some(*x), some(*w), some(out), probes=4)
 
 
+@pytest.mark.parametrize("channel_axis", [1, -1])
+@pytest.mark.parametrize("second", [0, 1])
+def test_moments(channel_axis: int, second: int) -> None:
+    shape = (2, 3, 4, 2)
+    channels = shape[channel_axis]
+    check(lambda x: ops.moments(x, channel_axis=channel_axis)[second], some(*shape), order=2, probes=3)
+    check(
+        lambda x, g, m: ops.moments(x, g, m, kind="products", channel_axis=channel_axis)[second],
+        some(*shape), some(*shape, seed=1), some(channels), order=2, probes=3,
+    )  # fmt: skip
+
+
+def test_batch_norm_in_training() -> None:
+    def build(x: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
+        return ops.relu(ops.batch_norm(x, scale, bias, *ops.moments(x)))
+
+    check(build, some(3, 2, 2, 3), some(2), some(2, seed=1) - 0.5, order=1)
+    check(build, some(3, 2, 2, 3), some(2), some(2, seed=1), order=2, probes=3)
+
+
 @pytest.mark.parametrize("kind", ["max", "average"])
 @pytest.mark.parametrize(
     "attributes",

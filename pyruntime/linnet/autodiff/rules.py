@@ -3,12 +3,15 @@ RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from linnet import ops
 from linnet.autodiff import windows
 from linnet.autodiff._tools import (
     FLOAT_DTYPES,
     Gradients,
     Rule,
+    add_up,
     constant_of,
     elementwise,
     expand_like,
@@ -173,27 +176,70 @@ def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
     return through(build, node.inputs, g, needs)
 
 
+def _along(t: Tensor, rank: int, axis: int) -> Tensor:
+    """[channels] in the place of the channel axis."""
+    return ops.reshape(t, [-1 if i == axis % rank else 1 for i in range(rank)])
+
+
 def _per_channel(t: Tensor | None, rank: int, channel_axis: int) -> Tensor | None:
-    if t is None:
-        return None
-    return ops.reshape(t, [-1 if i == channel_axis % rank else 1 for i in range(rank)])
+    return None if t is None else _along(t, rank, channel_axis)
 
 
 def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Through one map, with the statistics as operands like the others."""
+    """g * scale / deviation for x; the others follow from two sums per channel, of g and of g * (x - mean), by maps of
+    channels. Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have gradients of their own."""
     x, _, g = _first(node, given)
-    rank, epsilon = len(shape_of(x)), float(node.attribute("epsilon"))
+    scale, mean, variance = node.inputs[1], node.inputs[3], node.inputs[4]
+    assert scale is not None and mean is not None and variance is not None
+    rank, epsilon, axis = len(shape_of(x)), float(node.attribute("epsilon")), node.attribute("channel_axis")
+    result: list[Tensor | None] = [None] * 5
+    if needs[0]:
+        factor = elementwise([scale, variance], lambda s, v: s / (v + epsilon).unary("sqrt"), x.dtype)
+        result[0] = ops.multiply(g, _along(factor, rank, axis))
+    if any(needs[1:]):
+        first, second = ops.moments(x, g, mean, kind="products", channel_axis=axis)
+        bodies: list[Callable[..., Expr]] = [
+            lambda a, b, s, v: b / (v + epsilon).unary("sqrt"),
+            lambda a, b, s, v: a,
+            lambda a, b, s, v: -a * s / (v + epsilon).unary("sqrt"),
+            lambda a, b, s, v: b * s * -0.5 / ((v + epsilon) * (v + epsilon).unary("sqrt")),
+        ]
+        for i, body in enumerate(bodies, 1):
+            if needs[i]:
+                result[i] = first if i == 2 else elementwise([first, second, scale, variance], body, x.dtype)
+    return result
 
-    def build(x: Tensor, *channels: Tensor) -> Tensor:
-        wide = [_per_channel(t, rank, node.attribute("channel_axis")) for t in channels]
 
-        def body(v: Expr, s: Expr, b: Expr, m: Expr, w: Expr) -> Expr:
-            deviation = (w + epsilon).unary("sqrt")
-            return (v - m) / deviation * s + b
-
-        return elementwise([x, *(t for t in wide if t is not None)], body, x.dtype)
-
-    return through(build, node.inputs, g, needs)
+def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """Of statistics: dmean / n + dvariance * 2 (x - mean) / n. Of products, which are linear in g and in x: maps."""
+    x, first, second = node.inputs[0], *given
+    assert x is not None
+    rank, axis = len(shape_of(x)), node.attribute("channel_axis")
+    if node.attribute("kind") == "statistics":
+        parts: list[Tensor] = []
+        count = _count(x, [i for i in range(rank) if i != axis % rank])
+        if first is not None:
+            parts.append(_along(ops.divide(first, count), rank, axis))
+        if second is not None:
+            slope = _along(elementwise([second, count], lambda d, n: d * 2.0 / n, x.dtype), rank, axis)
+            mean = _along(node.outputs[0], rank, axis)
+            parts.append(elementwise([x, mean, slope], lambda v, m, s: (v - m) * s, x.dtype))
+        total = add_up(parts)
+        return [total if shape_of(total) == shape_of(x) else expand_like(total, x)]
+    g, mean = node.inputs[1], node.inputs[2]
+    assert g is not None and mean is not None
+    a, b = (None if t is None else _along(t, rank, axis) for t in (first, second))
+    middle = _along(mean, rank, axis)
+    for_g: list[Tensor] = []
+    if a is not None:
+        for_g.append(expand_like(a, g))
+    if b is not None:
+        for_g.append(elementwise([x, middle, b], lambda v, m, s: (v - m) * s, x.dtype))
+    return [
+        None if b is None else ops.multiply(g, b),
+        add_up(for_g),
+        None if second is None else elementwise([second, node.outputs[0]], lambda d, s: -d * s, x.dtype),
+    ]
 
 
 def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
@@ -302,6 +348,7 @@ RULES: dict[str, Rule] = {
     "softmax": softmax_gradient,
     "layer_norm": layer_norm_gradient,
     "batch_norm": batch_norm_gradient,
+    "moments": moments_gradient,
     "group_norm": group_norm_gradient,
     "gather": gather_gradient,
     "scatter": scatter_gradient,
