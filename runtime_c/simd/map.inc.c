@@ -127,7 +127,11 @@ void LN_SIMD_NAME(ln_map_load)(const ln_map_step *s, const ln_map_view *v, const
         int64_t left = v->rank == 1 ? n : v->dims[v->rank - 1] - at[v->rank - 1];
         int run = (int)ln_min(left, n - done);
         if (v->iota) {
-            for (int i = 0; i < run; i++) {
+            int i = 0;
+            for (const vi first = stride ? vi_iota() : vi_set1(0); s->type == LINNET_I32 && i + VF_WIDTH <= run;
+                 i += VF_WIDTH)
+                vi_store((int32_t *)(void *)y + done + i, vi_add(first, vi_set1((int32_t)(offset + i * stride))));
+            for (; i < run; i++) {
                 int64_t value = offset + i * stride;
                 ln_map_load_any(LINNET_I64, s->type, &value, 0, 0, 1, y + (done + i) * width);
             }
