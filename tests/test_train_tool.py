@@ -506,9 +506,10 @@ def test_sanitized(kind: str, folder: Path, tmp_path: Path) -> None:
     assert losses(train(folder, *usual, kind=kind)) == expected
     assert losses(train(folder, *usual, "--epochs", 2, kind=kind))
     files = ("--data", "x=images.idx,t=labels.idx", "--scale", "x=1/255")
-    small = train(
-        folder, "model.lnt", *files, "--batch", BATCH, "--json", "--memory", "150kB", "--threads", 2, kind=kind
-    )
+    mlp(tmp_path / "wide.lnt", wide=True, accumulate=True)
+    wide = (tmp_path / "wide.lnt", *files, "--batch", BATCH, "--json", "--threads", 2)
+    whole = lines(train(folder, *wide), "start")[0]
+    small = train(folder, *wide, "--memory", whole["peak"] - 1000, kind=kind)
     assert lines(small, "start")[0]["part"] < BATCH
     mlp(tmp_path / "wild.lnt", rate=1e30)
     wild = train(folder, tmp_path / "wild.lnt", "--data", "one.npz", "--batch", BATCH, "--threads", 2, kind=kind)

@@ -126,18 +126,23 @@ def test_a_failed_run_changes_no_variable(seed: int) -> None:
     assert all(np.array_equal(after[name], value) for name, value in before.items())
 
 
-def test_a_gradient_step_holds_no_second_copy_of_its_variables() -> None:
+@pytest.mark.parametrize("looked_up", [False, True])
+def test_a_gradient_step_holds_no_second_copy_of_its_variables(looked_up: bool) -> None:
+    """Nor does it hold a gradient until the rows that were looked up get theirs, last of all."""
     side = 256
     graph = Graph()
-    x = graph.placeholder("x", (4, side))
+    x = graph.placeholder("x", (4,), "i64") if looked_up else graph.placeholder("x", (4, side))
     layers = [graph.variable(f"w{i}", np.eye(side, dtype=np.float32)) for i in range(8)]
     y: Tensor = x
-    for w in layers:
+    if looked_up:
+        table = graph.variable("table", np.ones((100, side), np.float32))
+        y = ops.gather(table.tensor(x), x)
+        layers.insert(0, table)
+    for w in layers[-8:]:
         y = ops.relu(y @ w)
-    gradients = linnet.gradients((y * y).mean(), layers)
-    momenta = [graph.variable(f"m{i}", np.zeros((side, side), np.float32)) for i in range(8)]
+    momenta = [graph.variable(f"{w.name}/m", np.zeros_like(w.value)) for w in layers]
     updates: dict[Variable, Tensor] = {}
-    for w, m, g in zip(layers, momenta, gradients, strict=True):
+    for w, m, g in zip(layers, momenta, linnet.gradients((y * y).mean(), layers), strict=True):
         updates[m] = 0.9 * m + g
         updates[w] = w - 0.01 * updates[m]
     graph.signature("train", {"x": x}, {"y": y}, updates=updates)

@@ -127,9 +127,7 @@ class Builder:
 
     def norm(self, x: Tensor) -> Tensor:
         found, layer = self._layer()
-        mean = ops.reduce(x, kind="mean", axes=[0, 2, 3])
-        variance = ops.reduce((x - mean) ** 2, kind="mean", axes=[0, 2, 3])
-        mean, variance = ops.reshape(mean, [-1]), ops.reshape(variance, [-1])
+        mean, variance = ops.moments(x)
         batch, _, height, width = x.static_shape or ()
         unbiased = batch * height * width / (batch * height * width - 1)
         for name, value in (("running_mean", mean), ("running_var", variance * unbiased)):
@@ -313,7 +311,8 @@ def graph_of(
     shape = shape or usual
     graph = linnet.Graph()
     words = name in SEQUENCES
-    x = graph.placeholder("x", shape, "i64" if words else "f32")
+    dtype = linnet.graph.dtype_of(next(peer.parameters()).detach().numpy().dtype)
+    x = graph.placeholder("x", shape, "i64" if words else dtype)
     t = graph.placeholder("t", (int(np.prod(shape)),) if words else shape[:1], "i64")
     m = Builder(graph, peer)
     logits = describe(m, x)

@@ -15,6 +15,7 @@ from linnet.errors import (
     GraphError,
     Problem,
     ResourceError,
+    TrainingError,
     UsageError,
 )
 from linnet.graph import Function, Graph, Node, Quantization, Signature, Tensor, Variable
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
         autodiff,
         clip,
         converters,
+        data,
         init,
         integers,
         losses,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from linnet.report import Report, check
     from linnet.session import Session
     from linnet.straight_through import stop_gradient
+    from linnet.training import Callback, EarlyStopping, History, Saver, TensorBoard, evaluate, fit
 
 __version__ = "0.1.0"
 
@@ -97,11 +100,15 @@ _LAZY = {
     "load_device": "linnet.model",
     "softmax_cross_entropy": "linnet.losses",
     **dict.fromkeys(_OPTIMIZERS, "linnet.optimizers"),
+    **dict.fromkeys(
+        ("Callback", "EarlyStopping", "History", "Saver", "TensorBoard", "evaluate", "fit"), "linnet.training"
+    ),
 }
 _MODULES = (
     "autodiff",
     "clip",
     "converters",
+    "data",
     "init",
     "integers",
     "losses",
@@ -125,15 +132,18 @@ __all__ = [
     "AdaGrad",
     "Adam",
     "AdamW",
+    "Callback",
     "Checkpoint",
     "ConversionError",
     "DeviceError",
     "DynamicLossScale",
+    "EarlyStopping",
     "Error",
     "FileError",
     "Function",
     "Graph",
     "GraphError",
+    "History",
     "Model",
     "Momentum",
     "Node",
@@ -143,10 +153,13 @@ __all__ = [
     "RMSProp",
     "Report",
     "ResourceError",
+    "Saver",
     "Session",
     "Signature",
     "Store",
     "Tensor",
+    "TensorBoard",
+    "TrainingError",
     "UsageError",
     "Variable",
     "autodiff",
@@ -154,6 +167,9 @@ __all__ = [
     "clip",
     "cond",
     "converters",
+    "data",
+    "evaluate",
+    "fit",
     "from_onnx",
     "from_tflite",
     "from_torch",

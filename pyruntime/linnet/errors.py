@@ -83,6 +83,12 @@ class DeviceError(Error):
     """A device of an extension failed (codes 5xx)."""
 
 
+class TrainingError(Error):
+    """Training cannot go on: the loss is NaN or infinite. `step`: the training step at which it was seen."""
+
+    step = -1
+
+
 @dataclasses.dataclass(frozen=True)
 class Problem:
     """One reason why a model cannot be converted: the source node (by name), its op, what is wrong, what to do."""

@@ -428,7 +428,7 @@ class Graph:
         old = every[0].function
         assigned = [emit("assign", [variable.tensor(new), new], {})[0] for variable, new in (updates or {}).items()]
         part = self.function(name)
-        nodes = _needed(old, list(feeds.values()), [*results.values(), *assigned], name)
+        nodes = nodes_behind(old, list(feeds.values()), [*results.values(), *assigned], name)
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
         simplify(part)
         self._adopt(part)
@@ -514,7 +514,7 @@ def _same(known: Variable | None, name: str, value: npt.ArrayLike | Initializer,
     return known
 
 
-def _needed(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], signature: str) -> list[Node]:
+def nodes_behind(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], signature: str) -> list[Node]:
     """The nodes on which outputs depend, back to the inputs, in order."""
     seen, pending, nodes = set(inputs), list(outputs), set()
     while pending:

@@ -19,6 +19,7 @@ static bool channels_first(const ln_work_node *node) {
     case LN_OP_CONV_TRANSPOSE: return ((const ln_conv_transpose_attributes *)node->attributes)->channel_axis == 1;
     case LN_OP_POOL: return ((const ln_pool_attributes *)node->attributes)->channel_axis == 1;
     case LN_OP_CONV_GRADIENT: return ((const ln_conv_gradient_attributes *)node->attributes)->channel_axis == 1;
+    case LN_OP_MOMENTS: return ((const ln_moments_attributes *)node->attributes)->channel_axis == 1;
     case LN_OP_POOL_GRADIENT: return ((const ln_pool_gradient_attributes *)node->attributes)->channel_axis == 1;
     default: return false;
     }
@@ -66,7 +67,8 @@ static int wish_of(const ln_work *w, const ln_work_node *node, int input) {
     case LN_OP_COPY: return copy_wish(w, node, input);
     case LN_OP_REDUCE:
     case LN_OP_SHAPE: return input == 0 ? FREE : DENSE;
-    case LN_OP_CONV_GRADIENT: return input >= 0 && channels_first(node) ? LAST : DENSE;
+    case LN_OP_CONV_GRADIENT:
+    case LN_OP_MOMENTS: return input >= 0 && input < 2 && channels_first(node) ? LAST : DENSE;
     case LN_OP_POOL_GRADIENT: return channels_first(node) ? LAST : DENSE;
     default: return input <= 0 && node->op->layout == LN_PREFER_CHANNELS_LAST && channels_first(node) ? LAST : DENSE;
     }

@@ -15,6 +15,7 @@ typedef struct order {
     int32_t *old;              /* per variable: slots to come that read the value from before */
     int32_t *check;            /* per node: the first that checks the same operand, or -1 when it cannot fail */
     bool *checked;             /* per node of these: done */
+    bool *urgent;              /* per node: checks operands ahead of what needs them, or leads to that */
     int32_t checks;            /* left to be done */
 } order;
 
@@ -40,59 +41,110 @@ static bool can_fail(const ln_work *w, const ln_work_node *node) {
     return false;
 }
 
-/* The indices that a gather or scatter checks, as they were before copies that keep all elements, and how many places
- * these choose from; -1 when several numbers make an index. */
-static int32_t indices_of(const order *s, const ln_work_node *node, int64_t *places) {
+/* What a gather or scatter checks: its indices, as they were before copies that keep all elements. */
+typedef struct range {
+    int32_t value;   /* -1: it is another op, or several numbers make an index */
+    int64_t places;  /* how many they choose from */
+    bool from_start; /* negative ones are wrong */
+} range;
+
+static range range_of(const order *s, const ln_work_node *node) {
+    range r = {.value = -1};
+    if (node->op == NULL || node->device != 0) return r;
+    const ln_gather_attributes *g = node->op->id == LN_OP_GATHER ? node->attributes : NULL;
+    const ln_scatter_attributes *p = node->op->id == LN_OP_SCATTER ? node->attributes : NULL;
+    if (g == NULL && p == NULL) return r;
     const ln_tensor *x = &ln_value_at(s->w, node->inputs[0])->tensor;
-    int64_t kind, axis;
-    if (node->op->id == LN_OP_GATHER) {
-        const ln_gather_attributes *a = node->attributes;
-        kind = a->kind == LN_GATHER_KIND_ND && a->batch_dims == 0 ? 0 : a->kind == LN_GATHER_KIND_ND ? -1 : 1;
-        axis = a->axis;
-    } else if (node->op->id == LN_OP_SCATTER) {
-        const ln_scatter_attributes *a = node->attributes;
-        kind = a->kind == LN_SCATTER_KIND_ELEMENTS;
-        axis = a->axis;
-    } else {
-        return -1;
-    }
     const ln_tensor *index = &ln_value_at(s->w, node->inputs[1])->tensor;
-    if (kind < 0 || (kind == 0 && (index->rank < 1 || index->dims[index->rank - 1] != 1))) return -1;
-    const int at = kind == 0 ? 0 : ln_axis(axis, x->rank);
-    if (at < 0) return -1;
-    *places = x->dims[at];
-    int32_t value = node->inputs[1];
-    for (;;) {
-        const int32_t made = ln_value_at(s->w, value)->producer;
-        if (made < 0 || s->nodes[made]->op == NULL || s->nodes[made]->op->id != LN_OP_COPY) return value;
+    const bool nd = g != NULL ? g->kind == LN_GATHER_KIND_ND : p->kind == LN_SCATTER_KIND_ND;
+    const int axis = nd ? g != NULL ? (int)g->batch_dims : 0 : ln_axis(g != NULL ? g->axis : p->axis, x->rank);
+    if (axis < 0 || axis >= x->rank || (nd && (index->rank < 1 || index->dims[index->rank - 1] != 1))) return r;
+    r.places = x->dims[axis];
+    r.from_start = g != NULL && !g->from_end;
+    for (int32_t v = r.value = node->inputs[1]; v >= 0; r.value = v) {
+        const int32_t made = ln_value_at(s->w, v)->producer;
+        if (made < 0 || s->nodes[made]->op == NULL || s->nodes[made]->op->id != LN_OP_COPY) return r;
         switch (((const ln_copy_attributes *)s->nodes[made]->attributes)->kind) {
         case LN_COPY_KIND_IDENTITY:
         case LN_COPY_KIND_RESHAPE:
         case LN_COPY_KIND_TRANSPOSE:
         case LN_COPY_KIND_EXPAND:
         case LN_COPY_KIND_SQUEEZE:
-        case LN_COPY_KIND_UNSQUEEZE: value = s->nodes[made]->inputs[0]; break;
-        default: return value;
+        case LN_COPY_KIND_UNSQUEEZE: v = s->nodes[made]->inputs[0]; break;
+        default: return r;
         }
     }
+    return r;
 }
 
-/* Once indices were found to be in range, looking up the same places with them cannot fail any more. */
+/* Whether the value takes little to come by: `seen` gets the nodes that lead to it, `bytes` less what they make. */
+static bool light(const order *s, int32_t value, bool *seen, int64_t *bytes) {
+    const int32_t made = ln_value_at(s->w, value)->producer;
+    if (made < 0 || seen[made]) return true;
+    const ln_work_node *node = s->nodes[made];
+    if (node->op == NULL || (node->op->flags & LN_OP_EPILOGUE) || node->bodies[0] != NULL) return false;
+    seen[made] = true;
+    for (int32_t o = 0; o < node->n_outputs; ++o)
+        if (node->outputs[o] >= 0) *bytes -= (int64_t)bytes_of(&ln_value_at(s->w, node->outputs[o])->tensor);
+    for (int32_t k = 0; k < slots_of(node) && *bytes >= 0; ++k)
+        if (node->inputs[k] >= 0 && !light(s, node->inputs[k], seen, bytes)) return false;
+    return *bytes >= 0;
+}
+
+/* A step that checks the indices and nothing else: a gather from as many places, which are all the same byte. */
+static linnet_status add_check(order *s, const ln_work_node *node, range r) {
+    static const ln_gather_attributes from_start = {.kind = LN_GATHER_KIND_TAKE},
+                                      either = {.kind = LN_GATHER_KIND_TAKE, .from_end = true};
+    static const uint8_t byte;
+    ln_work *w = s->w;
+    ln_tensor index = ln_value_at(w, r.value)->tensor;
+    index.dtype = LINNET_U8;
+    index.quant = NULL;
+    const ln_tensor table = {.dtype = LINNET_U8, .rank = 1, .dims = {r.places}};
+    const int32_t x = ln_work_add_value(w, "", &table), y = ln_work_add_value(w, node->name, &index);
+    ln_work_node *check =
+        ln_work_new_node(w, &ln_ops[LN_OP_GATHER], r.from_start ? &from_start : &either, node->name, node->index, 2, 1);
+    if (x < 0 || y < 0 || check == NULL) return ln_work_no_memory(w);
+    ln_value_at(w, x)->host = &byte;
+    ln_value_at(w, x)->known = ln_value_at(w, y)->known = true;
+    ln_set_layout(&ln_value_at(w, y)->tensor, LN_LAYOUT_DENSE);
+    ln_value_at(w, y)->producer = s->n;
+    check->inputs[0] = x;
+    check->inputs[1] = r.value;
+    check->outputs[0] = y;
+    check->state = LN_NODE_READY;
+    check->checks = true;
+    s->urgent[s->n] = true;
+    s->nodes[s->n++] = check;
+    return ln_work_append(w, check); /* room */
+}
+
+/* Once indices were found to be in range, looking up as many places with them cannot fail any more: those that are
+ * there early are checked early, so that updates need not wait for what looks them up. */
 static linnet_status find_checks(order *s) {
-    int32_t *value = ln_pool_array(&s->w->pool, s->n, sizeof *value);
-    int64_t *places = ln_pool_array(&s->w->pool, s->n, sizeof *places);
-    if (value == NULL || places == NULL) return ln_work_no_memory(s->w);
-    for (int32_t i = 0; i < s->n; ++i) {
-        s->check[i] = -1;
+    const int32_t n = s->n;
+    range *ranges = ln_pool_array(&s->w->pool, n, sizeof *ranges);
+    bool *seen = ln_pool_array(&s->w->pool, n, sizeof *seen);
+    if (ranges == NULL || seen == NULL) return ln_work_no_memory(s->w);
+    for (int32_t i = 0; i < 2 * n; ++i) s->check[i] = -1;
+    for (int32_t i = 0; i < n; ++i) {
         if (!can_fail(s->w, s->nodes[i])) continue;
-        value[i] = s->nodes[i]->op == NULL || s->nodes[i]->device != 0 ? -1 : indices_of(s, s->nodes[i], &places[i]);
+        const range r = ranges[i] = range_of(s, s->nodes[i]);
         s->check[i] = i;
-        for (int32_t k = 0; k < i && value[i] >= 0; ++k)
-            if (s->check[k] == k && value[k] == value[i] && places[k] == places[i]) {
+        for (int32_t k = 0; k < i && r.value >= 0 && s->check[i] == i; ++k)
+            if (s->check[k] == k && ranges[k].value == r.value && ranges[k].places == r.places &&
+                ranges[k].from_start == r.from_start)
                 s->check[i] = k;
-                break;
-            }
-        s->checks += s->check[i] == i;
+        if (s->check[i] != i) continue;
+        ++s->checks;
+        int64_t most = 0;
+        if (r.value >= 0) most = 1024 + 16 * (int64_t)bytes_of(&ln_value_at(s->w, r.value)->tensor);
+        memset(seen, 0, (size_t)n * sizeof *seen);
+        if (r.value < 0 || !light(s, r.value, seen, &most)) continue;
+        for (int32_t k = 0; k < n; ++k) s->urgent[k] |= seen[k];
+        s->check[s->n] = i;
+        const linnet_status status = add_check(s, s->nodes[i], r);
+        if (status != LINNET_OK) return status;
     }
     return LINNET_OK;
 }
@@ -114,34 +166,40 @@ static void find_updates(order *s) {
 
 /* ---- the order ------------------------------------------------------------------------------------------------ */
 
+/* Where values come from: before anything can be asked about the nodes. */
+static linnet_status trace(order *s) {
+    const int32_t n_values = s->w->values.count;
+    const int64_t n = 2 * (int64_t)s->n; /* and checks */
+    s->missing = ln_pool_array(&s->w->pool, n, sizeof *s->missing);
+    s->check = ln_pool_array(&s->w->pool, n, sizeof *s->check);
+    s->checked = ln_pool_array(&s->w->pool, n, sizeof *s->checked);
+    s->urgent = ln_pool_array(&s->w->pool, n, sizeof *s->urgent);
+    if (s->missing == NULL || s->check == NULL || s->checked == NULL || s->urgent == NULL)
+        return ln_work_no_memory(s->w);
+    for (int32_t v = 0; v < n_values; ++v) ln_value_at(s->w, v)->producer = -1;
+    for (int32_t i = 0; i < s->n; ++i)
+        for (int32_t o = 0; o < s->nodes[i]->n_outputs; ++o)
+            if (s->nodes[i]->outputs[o] >= 0) ln_value_at(s->w, s->nodes[i]->outputs[o])->producer = i;
+    return LINNET_OK;
+}
+
 static linnet_status connect(order *s) {
     const int32_t n_values = s->w->values.count;
     int32_t slots = 0;
     for (int32_t i = 0; i < s->n; ++i) slots += slots_of(s->nodes[i]);
     s->starts = ln_pool_array(&s->w->pool, (int64_t)n_values + 2, sizeof *s->starts);
     s->readers = ln_pool_array(&s->w->pool, slots, sizeof *s->readers);
-    s->missing = ln_pool_array(&s->w->pool, s->n, sizeof *s->missing);
-    s->check = ln_pool_array(&s->w->pool, s->n, sizeof *s->check);
-    s->checked = ln_pool_array(&s->w->pool, s->n, sizeof *s->checked);
     s->origin = ln_pool_array(&s->w->pool, n_values, sizeof *s->origin);
     s->left = ln_pool_array(&s->w->pool, n_values, sizeof *s->left);
     s->old = ln_pool_array(&s->w->pool, s->w->model->n_variables, sizeof *s->old);
-    if (s->starts == NULL || s->readers == NULL || s->missing == NULL || s->check == NULL || s->checked == NULL ||
-        s->origin == NULL || s->left == NULL || s->old == NULL)
+    if (s->starts == NULL || s->readers == NULL || s->origin == NULL || s->left == NULL || s->old == NULL)
         return ln_work_no_memory(s->w);
-    for (int32_t v = 0; v < n_values; ++v) {
-        ln_value_at(s->w, v)->producer = -1;
-        s->origin[v] = v;
-    }
+    for (int32_t v = 0; v < n_values; ++v) s->origin[v] = v;
     for (int32_t i = 0; i < s->n; ++i) {
         const ln_work_node *node = s->nodes[i];
-        const bool view = ln_is_view(s->w, node);
-        for (int32_t o = 0; o < node->n_outputs; ++o) {
-            if (node->outputs[o] < 0) continue;
-            ln_value_at(s->w, node->outputs[o])->producer = i;
-            if (view) s->origin[node->outputs[o]] = s->origin[node->inputs[0]];
-            if (ln_is_assign(node)) s->origin[node->outputs[o]] = s->origin[node->inputs[1]];
-        }
+        const int32_t from = ln_is_assign(node) ? node->inputs[1] : ln_is_view(s->w, node) ? node->inputs[0] : -1;
+        for (int32_t o = 0; from >= 0 && o < node->n_outputs; ++o)
+            if (node->outputs[o] >= 0) s->origin[node->outputs[o]] = s->origin[from];
     }
     for (int32_t i = 0; i < s->n; ++i)
         for (int32_t k = first_slot(s->nodes[i]); k < slots_of(s->nodes[i]); ++k) {
@@ -204,13 +262,13 @@ static bool frees(const order *s, int32_t i) {
     return taken < 0;
 }
 
-/* Of the nodes that could be next: the first that frees memory, else the first, but an early update only for want of
- * anything else. */
+/* Of the nodes that could be next: the first that is urgent or frees memory, else the first, but an early update only
+ * for want of anything else. */
 static int32_t choose(const order *s, const int32_t *ready, int32_t n_ready) {
     int32_t first = -1;
     for (int32_t r = 0; r < n_ready; ++r) {
         if (early(s, ready[r])) continue;
-        if (frees(s, ready[r])) return r;
+        if (s->urgent[ready[r]] || frees(s, ready[r])) return r;
         if (first < 0) first = r;
     }
     return first < 0 ? 0 : first;
@@ -271,14 +329,16 @@ static bool updates_variables(const ln_work *w, bool *assigned) {
 linnet_status ln_pass_order(ln_work *w) {
     order s = {.w = w};
     bool *assigned = ln_pool_array(&w->pool, w->model->n_variables, sizeof *assigned);
-    s.nodes = ln_pool_array(&w->pool, w->nodes.count, sizeof *s.nodes);
+    s.nodes = ln_pool_array(&w->pool, 2 * (int64_t)w->nodes.count, sizeof *s.nodes);
     if (assigned == NULL || s.nodes == NULL) return ln_work_no_memory(w);
     if (!updates_variables(w, assigned)) return LINNET_OK;
     for (int32_t i = 0; i < w->nodes.count; ++i)
         if (ln_node_at(w, i)->state == LN_NODE_READY) s.nodes[s.n++] = ln_node_at(w, i);
+    linnet_status status = trace(&s);
+    if (status == LINNET_OK) status = find_checks(&s);
     w->nodes.count = s.n;
-    linnet_status status = connect(&s);
-    if (status != LINNET_OK || (status = find_checks(&s)) != LINNET_OK) return status;
+    if (status == LINNET_OK) status = connect(&s);
+    if (status != LINNET_OK) return status;
     find_updates(&s);
     w->ordered = true;
     return arrange(&s);

@@ -201,7 +201,7 @@ linnet_status ln_work_sweep(ln_work *w) {
     for (int32_t i = w->nodes.count - 1; i >= 0; --i) {
         ln_work_node *node = ln_node_at(w, i);
         if (node->state == LN_NODE_GONE) continue;
-        bool needed = ln_is_assign(node) || node->n_outputs == 0;
+        bool needed = ln_is_assign(node) || node->n_outputs == 0 || node->checks;
         for (int o = 0; o < node->n_outputs; ++o) {
             if (node->outputs[o] < 0) continue;
             const ln_work_value *v = ln_value_at(w, node->outputs[o]);

@@ -53,6 +53,7 @@ typedef struct ln_work_node {
     int32_t *outputs;
     uint8_t state;  /* ln_node_state */
     uint8_t device; /* 0: CPU, else 1 + index */
+    bool checks;    /* done for that alone: nobody reads its result */
     /* epilogue, set by ln_pass_fuse */
     const struct ln_work_node *map;
     int32_t tile_input, n_extra, inner; /* inner: the value that is no longer stored */

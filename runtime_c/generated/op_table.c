@@ -299,6 +299,8 @@ const ln_attribute ln_attributes[] = {
     {38, offsetof(ln_recurrent_gradient_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 3, {.integer = 0}},
     {619, offsetof(ln_recurrent_gradient_attributes, direction), LN_ATTRIBUTE_ENUM, 1, 3, {.integer = 0}},
     {790, offsetof(ln_recurrent_gradient_attributes, relu), LN_ATTRIBUTE_BOOL, 2, 0, {.integer = 0}},
+    {38, offsetof(ln_moments_attributes, kind), LN_ATTRIBUTE_ENUM, 0, 2, {.integer = 0}},
+    {257, offsetof(ln_moments_attributes, channel_axis), LN_ATTRIBUTE_INT, 1, 0, {.integer = 1}},
 };
 
 const ln_op ln_ops[LN_OP_LIMIT] = {
@@ -312,7 +314,7 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
         4, 25, sizeof(ln_matmul_attributes), ln_infer_matmul},
     [LN_OP_CONV] = {"conv", LN_OP_CONV, 2, 3, 1, 1, LN_OP_EPILOGUE, LN_PREFER_CHANNELS_LAST, 0x27eu,
         8, 29, sizeof(ln_conv_attributes), ln_infer_conv},
-    [LN_OP_CONV_TRANSPOSE] = {"conv_transpose", LN_OP_CONV_TRANSPOSE, 2, 3, 1, 1, 0, LN_PREFER_CHANNELS_LAST, 0x7eu,
+    [LN_OP_CONV_TRANSPOSE] = {"conv_transpose", LN_OP_CONV_TRANSPOSE, 2, 3, 1, 1, LN_OP_EPILOGUE, LN_PREFER_CHANNELS_LAST, 0x7eu,
         10, 37, sizeof(ln_conv_transpose_attributes), ln_infer_conv_transpose},
     [LN_OP_POOL] = {"pool", LN_OP_POOL, 1, 1, 1, 2, 0, LN_PREFER_CHANNELS_LAST, 0x27eu,
         11, 47, sizeof(ln_pool_attributes), ln_infer_pool},
@@ -368,6 +370,8 @@ const ln_op ln_ops[LN_OP_LIMIT] = {
         8, 133, sizeof(ln_pool_gradient_attributes), ln_infer_pool_gradient},
     [LN_OP_RECURRENT_GRADIENT] = {"recurrent_gradient", LN_OP_RECURRENT_GRADIENT, 2, 10, 1, 4, 0, LN_PREFER_DENSE, 0x1eu,
         3, 141, sizeof(ln_recurrent_gradient_attributes), ln_infer_recurrent_gradient},
+    [LN_OP_MOMENTS] = {"moments", LN_OP_MOMENTS, 1, 3, 2, 2, 0, LN_PREFER_CHANNELS_LAST, 0x1eu,
+        2, 144, sizeof(ln_moments_attributes), ln_infer_moments},
 };
 
 const ln_map_opcode_row ln_map_opcodes[LN_MAP_LIMIT] = {

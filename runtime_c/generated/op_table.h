@@ -39,7 +39,8 @@ enum ln_op_id {
     LN_OP_CONV_GRADIENT = 31,
     LN_OP_POOL_GRADIENT = 32,
     LN_OP_RECURRENT_GRADIENT = 33,
-    LN_OP_LIMIT = 34
+    LN_OP_MOMENTS = 34,
+    LN_OP_LIMIT = 35
 };
 
 typedef struct ln_map_attributes {
@@ -452,6 +453,16 @@ typedef struct ln_recurrent_gradient_attributes {
     int64_t relu;
 } ln_recurrent_gradient_attributes;
 
+enum ln_moments_kind {
+    LN_MOMENTS_KIND_STATISTICS = 0,
+    LN_MOMENTS_KIND_PRODUCTS = 1,
+};
+
+typedef struct ln_moments_attributes {
+    int64_t kind;
+    int64_t channel_axis;
+} ln_moments_attributes;
+
 enum ln_map_opcode {
     LN_MAP_LOAD = 1,
     LN_MAP_LOAD_DEQUANTIZED = 2,
@@ -555,5 +566,6 @@ linnet_status ln_infer_roi_align(const ln_infer *infer);
 linnet_status ln_infer_conv_gradient(const ln_infer *infer);
 linnet_status ln_infer_pool_gradient(const ln_infer *infer);
 linnet_status ln_infer_recurrent_gradient(const ln_infer *infer);
+linnet_status ln_infer_moments(const ln_infer *infer);
 
 #endif

@@ -35,9 +35,8 @@ bool ln_depthwise_supports_float(const ln_call *call) {
 
 bool ln_depthwise_supports_transpose(const ln_call *call) {
     ln_window g;
-    return call->epilogue == NULL && call->inputs[0].dtype == LINNET_F32 && ln_depthwise_supports_float(call) &&
-           call->inputs[0].dims[0] > 0 && window_of(call, &g) == LINNET_OK && g.in_channels > 1 &&
-           (g.stride[2] == 1 || g.dilation[2] == 1);
+    return call->inputs[0].dtype == LINNET_F32 && ln_depthwise_supports_float(call) && call->inputs[0].dims[0] > 0 &&
+           window_of(call, &g) == LINNET_OK && g.in_channels > 1 && (g.stride[2] == 1 || g.dilation[2] == 1);
 }
 
 bool ln_depthwise_supports_integer(const ln_call *call) {
@@ -92,6 +91,7 @@ linnet_status ln_depthwise_configure(ln_call *call) {
     d->channels = g->out_channels;
     d->padded = (int64_t)ln_round_up((size_t)d->channels, LN_DEPTHWISE_LANES);
     d->constant = w->data != NULL && (!has_bias(call) || call->inputs[2].data != NULL);
+    d->transposed = call->op->id != LN_OP_CONV;
     d->integer = !ln_dtype_is_float(x->dtype);
     d->low = -INFINITY, d->high = INFINITY;
     bool clamp = call->epilogue != NULL && call->epilogue->clamp_only && call->outputs[0].dtype == LINNET_F32;

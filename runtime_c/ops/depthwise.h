@@ -14,6 +14,7 @@ typedef struct ln_depthwise {
     ln_window window;
     ln_window_strides x, y;
     int64_t channels, padded;
+    bool transposed; /* conv_transpose, f32 only */
     bool constant;   /* weights and bias are packed; else phase 0 packs them into scratch */
     bool widen;      /* x is not f32: each thread widens the rows that it needs */
     bool direct;     /* f32 rows are computed right in the output */

@@ -69,6 +69,10 @@ bool ln_gemm_conv_supports(const ln_call *call, const ln_gemm_set *const *sets, 
     if (!describe(call, &p) || find_set(call, &p, sets, n) == NULL) return false;
     /* With few columns a group wastes most of a panel: those are for depthwise kernels. */
     if (p.window.group > 1 && p.window.out_channels / p.window.group < 4) return false;
+    /* Most of a strided transposed convolution's products are with zeros: better apart from its epilogue. */
+    if (p.transposed && call->epilogue != NULL &&
+        (p.lattice[0] * p.lattice[1] * p.lattice[2] > 1 || !ln_dtype_is_float(call->inputs[0].dtype)))
+        return false;
     return ln_gemm_output_ok(call, p.ldc, p.window.out_channels);
 }
 

@@ -1,4 +1,5 @@
-/* depthwise.inc.c - depthwise convolution, vectors over channels, several pixels at a time; floats and integers.
+/* depthwise.inc.c - depthwise convolution, vectors over channels, several pixels at a time; floats and integers;
+ * transposed (the gradient of its input) for f32.
  * Compiled per ISA by longtail__<isa>.c. What does not depend on the ISA is in ops/depthwise.c. */
 #include "ops/depthwise.h"
 #include "simd/any.inc.c"
@@ -109,6 +110,47 @@ static void dw_row(const ln_call *call, const ln_depthwise *d, const ln_depthwis
     }
 }
 
+/* One output row of a transposed depthwise convolution. Output pixels `stride` apart share their taps, which see
+ * neighbouring pixels of the input: each such phase is a row of a convolution with the taps in reverse. */
+static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, const float *x, int64_t oz, int64_t oy,
+                    float *out, int64_t out_pixel) {
+    const ln_window *w = &d->window;
+    const int64_t stride = w->stride[2], step = stride > 1 ? stride : 1, move = stride > 1 ? 1 : w->dilation[2];
+    dw_span s = {.bias = parts->bias,
+                 .x_tap = -move * d->x.s[2],
+                 .w_tap = step * d->padded,
+                 .pixel = d->x.s[2],
+                 .low = d->low,
+                 .high = d->high};
+    for (int64_t kz = 0; kz < w->kernel[0]; kz++)
+        for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
+            const int64_t z = oz + w->pad_begin[0] - kz * w->dilation[0],
+                          y = oy + w->pad_begin[1] - ky * w->dilation[1];
+            if (z < 0 || y < 0 || z % w->stride[0] != 0 || y % w->stride[1] != 0 || z / w->stride[0] >= w->in[0] ||
+                y / w->stride[1] >= w->in[1])
+                continue;
+            s.rows[s.n_rows] = x + z / w->stride[0] * d->x.s[0] + y / w->stride[1] * d->x.s[1];
+            s.weights[s.n_rows++] = (const float *)parts->taps + (kz * w->kernel[1] + ky) * w->kernel[2] * d->padded;
+        }
+    for (int64_t phase = 0; phase < ln_min(stride, w->out[2]); phase++) {
+        const int64_t kx = stride > 1 ? (phase + w->pad_begin[2]) % stride : 0;
+        const int64_t base = (phase + w->pad_begin[2] - kx) / stride, pixels = ln_ceil_div(w->out[2] - phase, stride);
+        const int64_t taps = kx < w->kernel[2] ? ln_ceil_div(w->kernel[2] - kx, step) : 0;
+        /* Pixel i sees input base + i - j * move by tap j. */
+        const int64_t inner = ln_min(ln_max(0, (taps - 1) * move - base), pixels),
+                      outer = ln_min(ln_max(inner, w->in[2] - base), pixels);
+        for (int64_t i = 0, count; i < pixels; i += count) {
+            count = i >= inner && i < outer ? outer - i : 1;
+            const int64_t begin = ln_max(0, ln_ceil_div(base + i - w->in[2] + 1, move)),
+                          end = ln_min(taps, (base + i) / move + 1);
+            s.nx = ln_max(0, end - begin);
+            s.w_shift = (kx + begin * step) * d->padded;
+            dw_pixels_float(&s, count, s.nx == 0 ? 0 : (base + i - begin * move) * d->x.s[2], d->channels,
+                            out + (phase + i * stride) * out_pixel, stride * out_pixel);
+        }
+    }
+}
+
 /* Sums of a row to the output (or to f32 in place, for the epilogue). */
 static void dw_requant(const ln_call *call, const ln_depthwise *d, const ln_depthwise_weights *parts, int32_t *sums,
                        void *y) {
@@ -143,7 +185,11 @@ static linnet_status dw_run(const ln_call *call, const ln_buffers *b, int phase,
         char *y = (char *)b->outputs[0] + at * y_size;
         void *out = d->direct ? (void *)y : scratch;
         int64_t out_pixel = d->direct ? d->y.s[2] : d->channels;
-        dw_row(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel);
+        if (d->transposed)
+            dwt_row(d, &parts, (const float *)b->inputs[0] + position[0] * d->x.n, position[1], position[2], out,
+                    out_pixel);
+        else
+            dw_row(call, d, &parts, b->inputs[0], position, &cache, out, out_pixel);
         if (d->integer)
             dw_requant(call, d, &parts, out, y);
         else if (!d->direct && call->epilogue == NULL)
@@ -170,3 +216,12 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_integer) = {.name = "conv_integer_dept
                                                       .configure = ln_depthwise_configure,
                                                       .pack = ln_depthwise_pack,
                                                       .run = dw_run};
+
+const ln_kernel LN_SIMD_NAME(ln_depthwise_transpose) = {.name = "conv_transpose_depthwise__" LN_SIMD_TEXT,
+                                                        .op = LN_OP_CONV_TRANSPOSE,
+                                                        .isa = LN_SIMD_ISA,
+                                                        .flags = LN_KERNEL_EPILOGUE | LN_KERNEL_VIEWS,
+                                                        .supports = ln_depthwise_supports_transpose,
+                                                        .configure = ln_depthwise_configure,
+                                                        .pack = ln_depthwise_pack,
+                                                        .run = dw_run};

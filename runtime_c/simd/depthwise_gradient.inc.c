@@ -1,5 +1,5 @@
-/* depthwise_gradient.inc.c - gradients of depthwise convolution, vectors over channels: of its weights (conv_gradient),
- * and of its input (conv_transpose). Included after depthwise.inc.c; planning is in ops/depthwise_gradient.c. */
+/* depthwise_gradient.inc.c - the weight gradient of depthwise convolution, vectors over channels.
+ * Compiled per ISA; planning is in ops/depthwise_gradient.c. That of the input is in depthwise.inc.c. */
 #include "ops/depthwise.h"
 
 /* `count` positions of one line: what taps P side by side add up to, for Q vectors of channels, added to sums, which
@@ -116,71 +116,3 @@ const ln_kernel LN_SIMD_NAME(ln_depthwise_gradient) = {.name = "conv_gradient_de
                                                        .supports = ln_depthwise_gradient_supports,
                                                        .configure = ln_depthwise_gradient_configure,
                                                        .run = dwg_run};
-
-/* One output row of a transposed depthwise convolution. Output pixels `stride` apart share their taps, which see
- * neighbouring pixels of the input: each such phase is a row of a convolution with the taps in reverse. */
-static void dwt_row(const ln_depthwise *d, const ln_depthwise_weights *parts, const float *x, int64_t oz, int64_t oy,
-                    float *out) {
-    const ln_window *w = &d->window;
-    const int64_t stride = w->stride[2], step = stride > 1 ? stride : 1, move = stride > 1 ? 1 : w->dilation[2];
-    dw_span s = {.bias = parts->bias,
-                 .x_tap = -move * d->x.s[2],
-                 .w_tap = step * d->padded,
-                 .pixel = d->x.s[2],
-                 .low = -INFINITY,
-                 .high = INFINITY};
-    for (int64_t kz = 0; kz < w->kernel[0]; kz++)
-        for (int64_t ky = 0; ky < w->kernel[1]; ky++) {
-            const int64_t z = oz + w->pad_begin[0] - kz * w->dilation[0],
-                          y = oy + w->pad_begin[1] - ky * w->dilation[1];
-            if (z < 0 || y < 0 || z % w->stride[0] != 0 || y % w->stride[1] != 0 || z / w->stride[0] >= w->in[0] ||
-                y / w->stride[1] >= w->in[1])
-                continue;
-            s.rows[s.n_rows] = x + z / w->stride[0] * d->x.s[0] + y / w->stride[1] * d->x.s[1];
-            s.weights[s.n_rows++] = (const float *)parts->taps + (kz * w->kernel[1] + ky) * w->kernel[2] * d->padded;
-        }
-    for (int64_t phase = 0; phase < ln_min(stride, w->out[2]); phase++) {
-        const int64_t kx = stride > 1 ? (phase + w->pad_begin[2]) % stride : 0;
-        const int64_t base = (phase + w->pad_begin[2] - kx) / stride, pixels = ln_ceil_div(w->out[2] - phase, stride);
-        const int64_t taps = kx < w->kernel[2] ? ln_ceil_div(w->kernel[2] - kx, step) : 0;
-        /* Pixel i sees input base + i - j * move by tap j. */
-        const int64_t inner = ln_min(ln_max(0, (taps - 1) * move - base), pixels),
-                      outer = ln_min(ln_max(inner, w->in[2] - base), pixels);
-        for (int64_t i = 0, count; i < pixels; i += count) {
-            count = i >= inner && i < outer ? outer - i : 1;
-            const int64_t begin = ln_max(0, ln_ceil_div(base + i - w->in[2] + 1, move)),
-                          end = ln_min(taps, (base + i) / move + 1);
-            s.nx = ln_max(0, end - begin);
-            s.w_shift = (kx + begin * step) * d->padded;
-            dw_pixels_float(&s, count, s.nx == 0 ? 0 : (base + i - begin * move) * d->x.s[2], d->channels,
-                            out + (phase + i * stride) * d->y.s[2], stride * d->y.s[2]);
-        }
-    }
-}
-
-static linnet_status dwt_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
-                             int thread) {
-    (void)thread;
-    const ln_depthwise *d = call->state;
-    const ln_window *w = &d->window;
-    if (phase == 0 && !d->constant) {
-        ln_depthwise_pack_run(call, b);
-        return LINNET_OK;
-    }
-    const ln_depthwise_weights parts = ln_depthwise_weights_of(call, b);
-    for (int64_t item = begin; item < end; item++) {
-        const int64_t oy = item % w->out[1], oz = item / w->out[1] % w->out[0], n = item / w->out[1] / w->out[0];
-        dwt_row(d, &parts, (const float *)b->inputs[0] + n * d->x.n, oz, oy,
-                (float *)b->outputs[0] + n * d->y.n + oz * d->y.s[0] + oy * d->y.s[1]);
-    }
-    return LINNET_OK;
-}
-
-const ln_kernel LN_SIMD_NAME(ln_depthwise_transpose) = {.name = "conv_transpose_depthwise__" LN_SIMD_TEXT,
-                                                        .op = LN_OP_CONV_TRANSPOSE,
-                                                        .isa = LN_SIMD_ISA,
-                                                        .flags = LN_KERNEL_VIEWS,
-                                                        .supports = ln_depthwise_supports_transpose,
-                                                        .configure = ln_depthwise_configure,
-                                                        .pack = ln_depthwise_pack,
-                                                        .run = dwt_run};

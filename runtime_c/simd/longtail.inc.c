@@ -25,6 +25,7 @@
 
 /* Bound by memory, or rare, these gain nothing from AVX-512 over AVX2 that would be worth 25 KB of the library. */
 #ifndef LN_SIMD_AVX512
+#include "simd/moments.inc.c"
 #include "simd/norm.inc.c"
 #include "simd/pool.inc.c"
 #include "simd/pool_gradient.inc.c"

@@ -118,6 +118,21 @@ static void LN_SIMD_NAME(load_run)(const ln_map_step *s, int dtype, const char *
     ln_map_load_any(dtype, s->type, p, 0, stride, n, y);
 }
 
+/* n numbers from `first` on, `stride` (0 or 1) apart. */
+static void LN_SIMD_NAME(count_run)(int type, int64_t first, int64_t stride, int n, void *y) {
+    int32_t from = (int32_t)first, step = (int32_t)stride;
+    bool small = first + n <= INT32_MAX;
+    if (small && type == LINNET_F32)
+        LN_LOOP for (int i = 0; i < n; i++)((float *)y)[i] = (float)(from + i * step);
+    else if (small && type == LINNET_I32)
+        LN_LOOP for (int i = 0; i < n; i++)((int32_t *)y)[i] = from + i * step;
+    else
+        for (int i = 0; i < n; i++) {
+            int64_t value = first + i * stride;
+            ln_map_load_any(LINNET_I64, type, &value, 0, 0, 1, (char *)y + i * (int64_t)ln_dtype_size(type));
+        }
+}
+
 void LN_SIMD_NAME(ln_map_load)(const ln_map_step *s, const ln_map_view *v, const char *base, int64_t start, int n,
                                char *y) {
     int64_t at[LN_MAX_RANK], offset = LN_SIMD_NAME(seek)(v, start, at), stride = v->strides[v->rank - 1];
@@ -127,14 +142,7 @@ void LN_SIMD_NAME(ln_map_load)(const ln_map_step *s, const ln_map_view *v, const
         int64_t left = v->rank == 1 ? n : v->dims[v->rank - 1] - at[v->rank - 1];
         int run = (int)ln_min(left, n - done);
         if (v->iota) {
-            int i = 0;
-            for (const vi first = stride ? vi_iota() : vi_set1(0); s->type == LINNET_I32 && i + VF_WIDTH <= run;
-                 i += VF_WIDTH)
-                vi_store((int32_t *)(void *)y + done + i, vi_add(first, vi_set1((int32_t)(offset + i * stride))));
-            for (; i < run; i++) {
-                int64_t value = offset + i * stride;
-                ln_map_load_any(LINNET_I64, s->type, &value, 0, 0, 1, y + (done + i) * width);
-            }
+            LN_SIMD_NAME(count_run)(s->type, offset, stride, run, y + done * width);
         } else {
             LN_SIMD_NAME(load_run)(s, v->dtype, base + offset * size, stride, run, y + done * width);
         }

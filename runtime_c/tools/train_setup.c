@@ -174,8 +174,7 @@ static int refuse(trainer *t) {
     linnet_error error;
     size_t least = SIZE_MAX;
     long long part = t->batch;
-    char way[160] = "; less with a smaller --batch, or if the file had the signatures 'accumulate' and 'apply' "
-                    "(linnet.training.signatures)";
+    char way[160] = "";
     free_programs(t);
     t->memory.limit = 0;
     free_room(t);
@@ -190,7 +189,12 @@ static int refuse(trainer *t) {
             part = t->part;
         }
     }
-    if (can_accumulate(t)) snprintf(way, sizeof way, ", with gradients accumulated over parts of %lld", part);
+    if (!can_accumulate(t))
+        snprintf(way, sizeof way,
+                 "; less with a smaller --batch, or if the file had the signatures 'accumulate' and "
+                 "'apply' (linnet.training.signatures)");
+    else if (part < t->batch)
+        snprintf(way, sizeof way, ", with gradients accumulated over parts of %lld", part);
     return tool_fail(t->tool, "--memory: %.2f MB are not enough; training needs at least %.2f MB (%zu bytes)%s",
                      (double)t->o->memory / 1e6, (double)least / 1e6, least, way);
 }

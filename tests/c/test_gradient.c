@@ -1,5 +1,5 @@
-/* test_gradient.c - conv_gradient and pool_gradient of every kernel against the reference: groups, strides, dilations,
- * padding, channel counts around the tiles, sums long enough to be cut, one to three spatial dimensions. */
+/* test_gradient.c - conv_gradient, pool_gradient and moments of every kernel against the reference: groups, strides,
+ * dilations, padding, channel counts around the tiles, sums long enough to be cut, one to three spatial dimensions. */
 #include "compare.h"
 
 /* `out` and `in` are channels per group. */
@@ -66,6 +66,27 @@ static void depthwise_transpose(int channels) {
     compare(&t);
 }
 
+static void moments(int rank, bool products) {
+    int64_t dims[4] = {1 + random_below(3), 1 + random_below(150), 1 + random_below(40), 1 + random_below(40)};
+    const bool first = rank > 2 && random_below(2);
+    const int layout = first ? LN_LAYOUT_CHANNELS_LAST : LN_LAYOUT_DENSE;
+    const ln_moments_attributes a = {.kind = products, .channel_axis = first ? 1 : -1};
+    const int64_t channels = dims[first ? 1 : rank - 1];
+    char name[160];
+    snprintf(name, sizeof name, "moments kind %d rank %d c%lld", products, rank, (long long)channels);
+    test_case t = {.name = name,
+                   .op = LN_OP_MOMENTS,
+                   .attributes = &a,
+                   .n_inputs = products ? 3 : 1,
+                   .n_outputs = 2,
+                   .tolerance = 2e-5,
+                   .expect = "moments_channels"};
+    t.inputs[0] = tensor_of(LINNET_F32, layout, rank, dims);
+    t.inputs[1] = tensor_of(LINNET_F32, layout, rank, dims);
+    t.inputs[2] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, channels);
+    compare(&t);
+}
+
 static void pool(int rank, int channel_axis) {
     int64_t x[5] = {1 + random_below(2)}, g[5], kernel[3], strides[3], dilations[3], pads[6];
     const int spatial = rank - 2, channels = 1 + random_below(150), ceil_mode = random_below(2);
@@ -125,6 +146,7 @@ int main(void) {
         conv(1 + i % 3, 1 + random_below(3), 2 + random_below(80), 1, 1, i % 3 == 2 ? 3 : 20,
              "conv_gradient_depthwise");
     for (int i = 0; i < 40; i++) depthwise_transpose(2 + random_below(70));
+    for (int i = 0; i < 60; i++) moments(2 + i % 3, i % 2 == 0);
     for (int i = 0; i < 60; i++) pool(3 + i % 3, i % 2 ? 1 : -1);
     return report("gradients");
 }

@@ -583,3 +583,18 @@ def recurrent_gradient(
     """Backpropagation through time for `recurrent` with its default activations (`relu`: an rnn's), no clip and no peepholes; a gru has linear_before_reset. weights, y, gates, cells, the initial states and lengths are those of the recurrent node; dy, dy_h and dy_c the gradients of its outputs (absent: zeros). cells is needed in an lstm and a gru, y in a gru. dp [time, batch, directions * gates * hidden] is the gradient of p, dh and dc [directions, batch, hidden] those of the initial states, and dq, of dp's shape, that of the products of weights and state, which is dp but for a gru's hidden gate. The gradient of weights is then dq^T times the states before each step, one matmul over all steps."""
     result = emit("recurrent_gradient", [weights, gates, y, cells, initial_h, initial_c, lengths, dy, dy_h, dy_c], {"kind": kind, "direction": direction, "relu": relu}, outputs, name, function)
     return result
+
+
+def moments(
+    x: Tensor,
+    g: Tensor | None = None,
+    mean: Tensor | None = None,
+    *,
+    kind: str = 'statistics',
+    channel_axis: int = 1,
+    name: str = '',
+    function: Function | None = None,
+) -> list[Tensor]:
+    """Two statistics per channel over all other axes, [channels] each. statistics: mean and variance of x (of the batch: divided by the count). products, the backward of batch normalisation: the sums of g and of g * (x - mean), where g and mean are the second and third input."""
+    result = emit("moments", [x, g, mean], {"kind": kind, "channel_axis": channel_axis}, 2, name, function)
+    return result

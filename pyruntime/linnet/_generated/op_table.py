@@ -103,7 +103,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'inputs': [{'name': 'x'}, {'name': 'w'}, {'name': 'bias', 'optional': True}],
         'outputs': [{'name': 'y'}],
         'dtypes': ['f32', 'f64', 'f16', 'bf16', 'i8', 'i16'],
-        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'in_place': False, 'epilogue': True, 'data_dependent': False,
         'layout': 'channels_last',
         'gradient': 'conv for x; a correlation for w',
         'attributes': {
@@ -511,6 +511,19 @@ OPS: Final[dict[str, dict[str, Any]]] = {
             'kind': (0, 'enum', 'rnn', {'rnn': 0, 'gru': 1, 'lstm': 2}),
             'direction': (1, 'enum', 'forward', {'forward': 0, 'reverse': 1, 'bidirectional': 2}),
             'relu': (2, 'bool', False, None),
+        },
+    },
+    'moments': {
+        'id': 34,
+        'inputs': [{'name': 'x'}, {'name': 'g', 'optional': True}, {'name': 'mean', 'optional': True}],
+        'outputs': [{'name': 'first'}, {'name': 'second'}],
+        'dtypes': ['f32', 'f64', 'f16', 'bf16'],
+        'in_place': False, 'epilogue': False, 'data_dependent': False,
+        'layout': 'channels_last',
+        'gradient': 'moments: a map of x and the means',
+        'attributes': {
+            'kind': (0, 'enum', 'statistics', {'statistics': 0, 'products': 1}),
+            'channel_axis': (1, 'int', 1, None),
         },
     },
 }

@@ -1,18 +1,21 @@
 """Gradient rules, one per op: (node, gradients of its outputs, which inputs need one) -> gradients of its inputs.
-RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows.py those of conv, pool and resize."""
+RULES is the table; other families of ops have files of their own (maps.py, copies.py, windows.py, indexing.py, ...)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from linnet import ops
-from linnet.autodiff import windows
+from linnet.autodiff import indexing, quantized, windows
 from linnet.autodiff._tools import (
     FLOAT_DTYPES,
     Gradients,
     Rule,
+    add_up,
     constant_of,
     elementwise,
     expand_like,
-    filled,
+    first,
     integers,
     operand,
     reshape_like,
@@ -25,18 +28,9 @@ from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
 from linnet.autodiff.recurrent import recurrent_gradient
-from linnet.autodiff.sparse import rows_of
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
-
-
-def _first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-    """Input 0, output 0 and its gradient."""
-    x, g = node.inputs[0], given[0]
-    if x is None or g is None or any(extra is not None for extra in given[1:]):
-        raise GraphError("only its first output has a gradient", code=301)
-    return x, node.outputs[0], g
 
 
 def _reduced_axes(node: Node, x: Tensor) -> list[int]:
@@ -55,7 +49,7 @@ def _count(x: Tensor, axes: list[int]) -> Tensor:
 
 def reduce_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """By kind; maxima and minima share the gradient evenly among equal elements."""
-    x, y, g = _first(node, given)
+    x, y, g = first(node, given)
     kind = node.attribute("kind")
     if kind == "sum" and node.attribute("keep_dims"):
         return [expand_like(g, x)]  # whatever the axes are, which may be computed
@@ -101,7 +95,7 @@ def _prod(x: Tensor, axes: list[int], g: Tensor) -> Tensor:
 
 def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Two matmuls, summed over broadcast batch dimensions; bias: a sum."""
-    _, _, g = _first(node, given)
+    _, _, g = first(node, given)
     a, b = node.inputs[0], node.inputs[1]
     assert a is not None and b is not None
     bias, ta, tb = operand(node, 2), node.attribute("transpose_a"), node.attribute("transpose_b")
@@ -139,7 +133,7 @@ def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
 
 def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """y * (g - sum(g * y)); of the logarithm: g - exp(y) * sum(g)."""
-    _, y, g = _first(node, given)
+    _, y, g = first(node, given)
     axes = [node.attribute("axis")]
     if node.attribute("log"):
         if (single := _single(g, y, axes[0])) is not None:
@@ -188,42 +182,93 @@ def _affine(x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
 
 def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Through means and maps."""
-    x, _, g = _first(node, given)
+    x, epsilon, rms = node.inputs[0], node.attribute("epsilon"), node.attribute("rms")
+    assert x is not None
     rank = len(shape_of(x))
     axes = list(range(node.attribute("axis") % rank, rank))
 
-    def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        return _affine(_normal(x, axes, node.attribute("epsilon"), node.attribute("rms")), scale, bias)
+    def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> list[Tensor]:
+        made = [_affine(_normal(x, axes, epsilon, rms), scale, bias)]
+        if any(g is not None for g in given[1:]):
+            mean = ops.reduce(x, kind="mean", axes=axes)
+            made.append(ops.scale(mean, 0.0) if rms else mean)
+            rest = ops.subtract(x, made[1])
+            square = ops.reduce(ops.multiply(rest, rest), kind="mean", axes=axes)
+            made.append(elementwise([square], lambda s: 1.0 / (s + epsilon).unary("sqrt"), x.dtype))
+        return made
 
-    return through(build, node.inputs, g, needs)
+    return through(build, node.inputs, given, needs)
+
+
+def _along(t: Tensor, rank: int, axis: int) -> Tensor:
+    """[channels] in the place of the channel axis."""
+    return ops.reshape(t, [-1 if i == axis % rank else 1 for i in range(rank)])
 
 
 def _per_channel(t: Tensor | None, rank: int, channel_axis: int) -> Tensor | None:
-    if t is None:
-        return None
-    return ops.reshape(t, [-1 if i == channel_axis % rank else 1 for i in range(rank)])
+    return None if t is None else _along(t, rank, channel_axis)
 
 
 def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Through one map, with the statistics as operands like the others."""
-    x, _, g = _first(node, given)
-    rank, epsilon = len(shape_of(x)), float(node.attribute("epsilon"))
+    """g * scale / deviation for x; the others follow from two sums per channel, of g and of g * (x - mean), by maps of
+    channels. Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have gradients of their own."""
+    x, _, g = first(node, given)
+    scale, mean, variance = node.inputs[1], node.inputs[3], node.inputs[4]
+    assert scale is not None and mean is not None and variance is not None
+    rank, epsilon, axis = len(shape_of(x)), float(node.attribute("epsilon")), node.attribute("channel_axis")
+    result: list[Tensor | None] = [None] * 5
+    if needs[0]:
+        factor = elementwise([scale, variance], lambda s, v: s / (v + epsilon).unary("sqrt"), x.dtype)
+        result[0] = ops.multiply(g, _along(factor, rank, axis))
+    if any(needs[1:]):
+        total, product = ops.moments(x, g, mean, kind="products", channel_axis=axis)
+        bodies: list[Callable[..., Expr]] = [
+            lambda a, b, s, v: b / (v + epsilon).unary("sqrt"),
+            lambda a, b, s, v: a,
+            lambda a, b, s, v: -a * s / (v + epsilon).unary("sqrt"),
+            lambda a, b, s, v: b * s * -0.5 / ((v + epsilon) * (v + epsilon).unary("sqrt")),
+        ]
+        for i, body in enumerate(bodies, 1):
+            if needs[i]:
+                result[i] = total if i == 2 else elementwise([total, product, scale, variance], body, x.dtype)
+    return result
 
-    def build(x: Tensor, *channels: Tensor) -> Tensor:
-        wide = [_per_channel(t, rank, node.attribute("channel_axis")) for t in channels]
 
-        def body(v: Expr, s: Expr, b: Expr, m: Expr, w: Expr) -> Expr:
-            deviation = (w + epsilon).unary("sqrt")
-            return (v - m) / deviation * s + b
-
-        return elementwise([x, *(t for t in wide if t is not None)], body, x.dtype)
-
-    return through(build, node.inputs, g, needs)
+def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """Of statistics: dmean / n + dvariance * 2 (x - mean) / n. Of products, which are linear in g and in x: maps."""
+    x, first, second = node.inputs[0], *given
+    assert x is not None
+    rank, axis = len(shape_of(x)), node.attribute("channel_axis")
+    if node.attribute("kind") == "statistics":
+        parts: list[Tensor] = []
+        count = _count(x, [i for i in range(rank) if i != axis % rank])
+        if first is not None:
+            parts.append(_along(ops.divide(first, count), rank, axis))
+        if second is not None:
+            slope = _along(elementwise([second, count], lambda d, n: d * 2.0 / n, x.dtype), rank, axis)
+            mean = _along(node.outputs[0], rank, axis)
+            parts.append(elementwise([x, mean, slope], lambda v, m, s: (v - m) * s, x.dtype))
+        total = add_up(parts)
+        return [total if shape_of(total) == shape_of(x) else expand_like(total, x)]
+    g, mean = node.inputs[1], node.inputs[2]
+    assert g is not None and mean is not None
+    a, b = (None if t is None else _along(t, rank, axis) for t in (first, second))
+    middle = _along(mean, rank, axis)
+    for_g: list[Tensor] = []
+    if a is not None:
+        for_g.append(expand_like(a, g))
+    if b is not None:
+        for_g.append(elementwise([x, middle, b], lambda v, m, s: (v - m) * s, x.dtype))
+    return [
+        None if b is None else ops.multiply(g, b),
+        add_up(for_g),
+        None if second is None else elementwise([second, node.outputs[0]], lambda d, s: -d * s, x.dtype),
+    ]
 
 
 def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Through a reshape to [batch, groups, the rest], means and maps."""
-    x, _, g = _first(node, given)
+    x, _, g = first(node, given)
     rank, groups, last = (
         len(shape_of(x)),
         node.attribute("groups"),
@@ -245,77 +290,9 @@ def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
     return through(build, node.inputs, g, needs)
 
 
-def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient added at the indices; of whole rows of a variable: these rows."""
-    x, _, g = _first(node, given)
-    indices, kind = node.inputs[1], node.attribute("kind")
-    assert indices is not None
-    rank = len(shape_of(x))
-    if kind == "elements":
-        return [ops.scatter(filled(x, 0.0), indices, g, axis=node.attribute("axis"), reduction="add")]
-    if kind == "nd":
-        if node.attribute("batch_dims"):
-            raise GraphError("gather nd with batch_dims has no gradient rule", code=301)
-        return [ops.scatter(filled(x, 0.0), indices, g, kind="nd", reduction="add")]
-    axis, count = node.attribute("axis") % rank, len(shape_of(indices))
-    if node.attribute("batch_dims"):
-        raise GraphError("gather with batch_dims has no gradient rule", code=301)
-    if axis == 0 and x.variable is not None and x.static_shape is not None:
-        return [rows_of(x, indices, g, node.attribute("from_end"))]
-    rows = ops.copy([indices], kind="unsqueeze", axes=[count])[0]
-    if axis == 0:
-        return [ops.scatter(filled(x, 0.0), rows, g, kind="nd", reduction="add")]
-    # The gathered axis goes first, on both sides.
-    there = [axis, *(i for i in range(rank) if i != axis)]
-    moved = ops.transpose(g, [*range(axis, axis + count), *range(axis), *range(axis + count, rank - 1 + count)])
-    made = ops.scatter(ops.transpose(filled(x, 0.0), there), rows, moved, kind="nd", reduction="add")
-    return [ops.transpose(made, [there.index(i) for i in range(rank)])]
-
-
-def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """none: zeros where it was written, and a gather (indices must not repeat); add: all of it, and a gather."""
-    _, _, g = _first(node, given)
-    indices, updates = node.inputs[1], node.inputs[2]
-    assert indices is not None and updates is not None
-    kind, axis, reduction = node.attribute("kind"), node.attribute("axis"), node.attribute("reduction")
-    if reduction not in ("none", "add"):
-        raise GraphError(f"scatter with reduction {reduction} has no gradient rule", code=301)
-    x_gradient: Tensor | None = None
-    if needs[0]:
-        x_gradient = g
-        if reduction == "none":
-            x_gradient = ops.scatter(g, indices, filled(updates, 0.0), kind=kind, axis=axis)
-    return [
-        x_gradient,
-        None,
-        ops.gather(g, indices, kind=kind, axis=axis if kind == "elements" else 0) if needs[2] else None,
-    ]
-
-
-def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """cumsum the other way; of a running product (of elements that are not 0): the sum of g * y, divided by x."""
-    x, y, g = _first(node, given)
-    axis = node.inputs[1]
-    assert axis is not None
-    product = node.attribute("product")
-    back = ops.cumsum(
-        ops.multiply(g, y) if product else g, axis,
-        exclusive=node.attribute("exclusive"), reverse=not node.attribute("reverse"),
-    )  # fmt: skip
-    return [ops.divide(back, x) if product else back]
-
-
-def top_k_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient of the values at their indices."""
-    x, _, g = _first(node, given)
-    return [
-        ops.scatter(filled(x, 0.0), node.outputs[1], g, axis=node.attribute("axis") % len(shape_of(x)), reduction="add")
-    ]
-
-
 def cast_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Between floats: a cast back."""
-    x, _, g = _first(node, given)
+    x, _, g = first(node, given)
     return [ops.cast(g, dtype=x.dtype) if x.dtype in FLOAT_DTYPES else None]
 
 
@@ -327,16 +304,15 @@ RULES: dict[str, Rule] = {
     "softmax": softmax_gradient,
     "layer_norm": layer_norm_gradient,
     "batch_norm": batch_norm_gradient,
+    "moments": moments_gradient,
     "group_norm": group_norm_gradient,
-    "gather": gather_gradient,
-    "scatter": scatter_gradient,
-    "cumsum": cumsum_gradient,
-    "top_k": top_k_gradient,
     "cast": cast_gradient,
     "recurrent": recurrent_gradient,
     "if": if_gradient,
     "while": while_gradient,
     "call": call_gradient,
+    **indexing.RULES,
+    **quantized.RULES,
     **windows.RULES,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""

@@ -45,7 +45,7 @@ def scaled_dot_product_attention(
         s = s * factor
         if mask is not None:
             s = masks[0].select(s, lowest) if mask.dtype == "bool" else s + masks[0]
-        return (s.iota(rank - 1) <= s.iota(rank - 2)).select(s, lowest) if causal else s
+        return (s.iota(rank - 1, "i32") <= s.iota(rank - 2, "i32")).select(s, lowest) if causal else s
 
     scores = pointwise([scores] if mask is None else [scores, mask], body, query.dtype)
     return ops.matmul(_dropout(ops.softmax(scores), dropout, training), value)

@@ -49,9 +49,7 @@ def batch_norm(
                 x, factor, offset, mean.tensor(x), variance.tensor(x), epsilon=epsilon, channel_axis=channel_axis
             )
         axes = [i for i in range(rank) if i != channel_axis % rank]
-        centre = ops.reduce(x, kind="mean", axes=axes)
-        spread = ops.reduce(ops.multiply(*[ops.subtract(x, centre)] * 2), kind="mean", axes=axes, keep_dims=False)
-        centre = ops.reshape(centre, [channels])
+        centre, spread = ops.moments(x, channel_axis=channel_axis)
         y = ops.batch_norm(x, factor, offset, centre, spread, epsilon=epsilon, channel_axis=channel_axis)
         graph.side_update(mean, _mix(centre, momentum), along=y)
         graph.side_update(variance, _mix(spread, momentum, _sample_factor(x, axes)), along=y)

@@ -9,6 +9,7 @@ from linnet.passes.folding import fold_constants
 from linnet.passes.fusion import fuse_maps
 from linnet.passes.gathers import look_up_first
 from linnet.passes.heads import replace_head
+from linnet.passes.norms import expand_batch_norm
 from linnet.passes.weights import freeze, trainable
 
 _ROUNDS = 8
@@ -28,6 +29,7 @@ def run(graph: Graph, *, fold_limit: int = FOLD_LIMIT) -> Graph:
 
 def simplify(function: Function, *, fold_limit: int = FOLD_LIMIT) -> None:
     """The same for one function, without those that its nodes name."""
+    expand_batch_norm(function)
     for _ in range(_ROUNDS):
         changed = remove_identities(function)
         changed |= fold_constants(function, fold_limit)
@@ -40,6 +42,6 @@ def simplify(function: Function, *, fold_limit: int = FOLD_LIMIT) -> None:
 
 
 __all__ = [
-    "fold_constants", "freeze", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions", "remove_double",
-    "remove_identities", "replace_head", "run", "simplify", "trainable",
+    "expand_batch_norm", "fold_constants", "freeze", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions",
+    "remove_double", "remove_identities", "replace_head", "run", "simplify", "trainable",
 ]  # fmt: skip

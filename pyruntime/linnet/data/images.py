@@ -1,0 +1,76 @@
+"""A folder of images, one sub-folder per class, through the same steps of linnet.preprocess that a deployed model runs."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.data.source import Batch, Source
+from linnet.errors import FileError
+
+_ENDINGS = frozenset({".jpg", ".jpeg", ".png", ".bmp"})
+
+
+class ImageFolder(Source):
+    """See `image_folder`. classes: names of the sub-folders, sorted; paths, labels: of every example."""
+
+    def __init__(self, root: str | Path, size: tuple[int, int], names: tuple[str, str], **steps: Any) -> None:
+        from linnet import preprocess
+        from linnet.graph import Graph
+        from linnet.session import Session
+
+        root = Path(root)
+        if not root.is_dir():
+            raise FileError(f"there is no folder '{root}'", code=201, tensor=str(root), hint="check the path")
+        found = {
+            folder.name: sorted(p for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
+            for folder in sorted(root.iterdir())
+            if folder.is_dir() and not folder.name.startswith(".")
+        }
+        self.names, self.classes = names, [name for name, paths in found.items() if paths]
+        self.paths = [path for paths in found.values() for path in paths]
+        counts = [len(found[name]) for name in self.classes]
+        self.labels = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        if not self.paths:
+            raise FileError(
+                f"'{root}' holds no images", code=201, tensor=str(root),
+                expected="a folder per class, with .jpg, .png or .bmp files in it",
+            )  # fmt: skip
+        self._root, self._steps = root, {"size": size, **steps}
+        graph = Graph()
+        channels = 1 if steps.get("colour") == "grey" else 3
+        shape = (1, *size, channels) if steps.get("layout") == "NHWC" else (1, channels, *size)
+        x = graph.placeholder("x", shape)
+        graph.signature("infer", {"x": x}, {"y": x + 0.0})
+        self._session = Session(preprocess.image(graph, "x", **steps), threads=1)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def take(self, indices: npt.NDArray[np.int64]) -> Batch:
+        from linnet.media import read_image
+
+        pixels = [self._session.run({"x": read_image(self.paths[i])})["y"] for i in indices]
+        return {self.names[0]: np.concatenate(pixels), self.names[1]: self.labels[indices]}
+
+    def digest(self) -> str:
+        made = hashlib.sha256(repr(sorted(self._steps.items())).encode())
+        for path in self.paths:
+            made.update(f"{path.relative_to(self._root)} {path.stat().st_size}\n".encode())
+        return made.hexdigest()
+
+
+def image_folder(
+    root: str | Path, size: tuple[int, int], *, names: tuple[str, str] = ("x", "t"), **steps: Any
+) -> ImageFolder:
+    """Images of `root`/CLASS/*.jpg (.png, .bmp; deeper folders too) as f32 [1 or 3, height, width], labels i32.
+
+    size: (height, width). steps: arguments of linnet.preprocess.image (fit, crop, mean, std, colour, layout="NHWC", ...); a
+    model that gets the same with preprocess.image sees the same pixels on the device. Needs Pillow (linnet[image]).
+    Raises FileError when there is nothing to read; a damaged image is an error when its turn comes, and names the file.
+    """
+    return ImageFolder(root, size, names, **steps)

@@ -1,0 +1,46 @@
+"""Batch normalisation by statistics that are computed, as in training: maps, which fuse with their neighbours.
+By constants or variables, as in inference, the node stays: a kernel of its own, or folded into what it follows."""
+
+from __future__ import annotations
+
+from linnet import ops
+from linnet.graph import Function, Node, Tensor
+from linnet.mapping import pointwise
+from linnet.passes.rewrite import join_sources
+
+
+def expand_batch_norm(function: Function) -> bool:
+    """batch_norm(x, scale, bias, mean, variance) becomes (x - mean) * factor + bias with the factor scale / deviation,
+    computed per channel. Returns whether anything changed."""
+    found = [n for n in function.nodes if n.op == "batch_norm" and _computed(n)]
+    for node in found:
+        position, before = function.nodes.index(node), len(function.nodes)
+        result = _maps(node)
+        made = function.nodes[before:]
+        del function.nodes[before:]
+        assert result.node is not None
+        for new in made:
+            new.source = join_sources(node.source, new.source)
+        result.node.outputs, result.node.name = node.outputs, node.name
+        node.outputs[0].node = result.node
+        function.nodes[position : position + 1] = made
+    return bool(found)
+
+
+def _computed(node: Node) -> bool:
+    x = node.inputs[0]
+    statistics = [t for t in node.inputs[3:5] if t is not None]
+    return x is not None and (x.rank or 0) > 1 and all(t.node is not None for t in statistics)
+
+
+def _maps(node: Node) -> Tensor:
+    x, scale, bias, mean, variance = node.inputs
+    assert x is not None and x.shape is not None and scale is not None and variance is not None
+    rank, axis, epsilon = len(x.shape), node.attribute("channel_axis"), float(node.attribute("epsilon"))
+    shape = [-1 if i == axis % rank else 1 for i in range(rank)]
+    factor = pointwise([scale, variance], lambda s, v: s / (v + epsilon).unary("sqrt"), x.dtype)
+    assert isinstance(factor, Tensor)
+    channels = [ops.reshape(t, shape) for t in (mean, factor, bias) if t is not None]
+    made = pointwise([x, *channels], lambda v, m, f, b: (v - m) * f + b, x.dtype)
+    assert isinstance(made, Tensor)
+    return made

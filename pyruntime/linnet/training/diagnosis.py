@@ -1,0 +1,121 @@
+"""Where a loss that is not finite came from: the steps since the last good values are run again, counting NaN and
+infinity behind every op, until one gives the first."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.errors import Error
+from linnet.file import functions_of
+from linnet.graph import Graph, nodes_behind
+from linnet.model import Model, Store
+
+Array = npt.NDArray[Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """The first op whose result was not finite. name: of the node; tensor: of its first output."""
+
+    step: int
+    name: str
+    op: str
+    not_a_number: int
+    infinite: int
+
+
+class _Probe:
+    """A session that counts, over a store of its own."""
+
+    def __init__(self, model: Model, signature: str) -> None:
+        from linnet.session import Session
+
+        self.store = Store(model)
+        self.session = Session(model, signature, store=self.store, count_special=True)
+        self.usual: set[int] = set()  # steps of the plan that give infinity while all is well, such as masks
+
+    def run(self, feeds: Mapping[str, Array], values: Mapping[str, Array] | None = None) -> None:
+        for name, value in (values or {}).items():
+            self.store[name] = value
+        self.session.run(feeds)
+
+    def accept(self) -> None:
+        """What is infinite now is usual, if nothing is NaN."""
+        found = self.session.special
+        if not any(c["not_a_number"] for c in found):
+            self.usual = {i for i, c in enumerate(found) if c["infinite"]}
+
+    def first(self, step: int) -> Finding | None:
+        for i, (what, c) in enumerate(zip(self.session.steps, self.session.special, strict=True)):
+            if c["not_a_number"] or (c["infinite"] and i not in self.usual):
+                return Finding(step, what.name, what.op, c["not_a_number"], c["infinite"])
+        return None
+
+
+def find(
+    model: Model,
+    graph: Graph | None,
+    signature: str,
+    values: Mapping[str, Array],
+    step: int,
+    count: int,
+    batches: Iterable[Mapping[str, Array]],
+) -> Finding | None:
+    """values: the variables before training step `step`; batches: the feeds of it and of those that follow, `count` in all.
+    Steps are exact repetitions: all randomness is in the variables. graph: what the model was made of, whose nodes are not
+    fused. None when every result was finite."""
+    probe, start = _Probe(model, signature), dict(values)
+    first: Mapping[str, Array] = {}
+    for i, feeds in enumerate(itertools.islice(batches, count)):
+        before = probe.store.as_dict() if i else start
+        probe.run(feeds, None if i else start)
+        if i == 0 and count > 1:
+            probe.accept()
+            first = feeds
+        found = probe.first(step + i)
+        if found is not None:
+            exact = _unfused(graph, signature, found.name) if graph is not None else None
+            if exact is None:
+                return found
+            if i:
+                exact.run(first, start)
+                exact.accept()
+            exact.run(feeds, before)
+            return exact.first(step + i) or found
+    return None
+
+
+def _unfused(graph: Graph, signature: str, name: str) -> _Probe | None:
+    """A probe of what leads to a node of the signature, as it was built: the graph's `main` still has every node."""
+    main, entry = graph.main, graph.signatures[signature]
+    node = next((n for n in main.nodes if name in (n.name, n.outputs[0].name)), None)
+    names = {t.name: name for t, name in zip(entry.function.inputs, entry.inputs, strict=True)}
+    inputs = [t for t in main.inputs if t.name in names]
+    if node is None:
+        return None
+    try:
+        scratch = Graph()
+        scratch.variables = {n: dataclasses.replace(v, graph=scratch) for n, v in graph.variables.items()}
+        function = scratch.function("part")
+        function.fill(main, None, inputs, node.outputs[:1], nodes_behind(main, inputs, node.outputs[:1], "part"))
+        if list(functions_of(function)):  # loops keep their own nodes
+            return None
+        scratch.signature("part", function, [names[t.name] for t in inputs])
+        return _Probe(Model(scratch), "part")
+    except Error:
+        return None
+
+
+def bad_feed(feeds: Mapping[str, Array]) -> str:
+    """What is wrong with a batch itself; "" when it is finite."""
+    for name, value in feeds.items():
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            row = int(np.argwhere(~np.isfinite(value))[0][0]) if value.ndim else 0
+            return f"the data is not finite: input '{name}' holds {value[~np.isfinite(value)][0]} in example {row} of the batch"
+    return ""

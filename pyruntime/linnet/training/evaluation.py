@@ -1,0 +1,73 @@
+"""Evaluation: the `eval` signature over all of the data, its outputs put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from linnet.errors import UsageError
+from linnet.training.feeding import Data, Feed, examples, feed_of, fitted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from linnet.graph import Graph
+    from linnet.model import Model, Store
+    from linnet.session import Session
+
+
+def evaluate(
+    model: Graph | Model | str | Path,
+    data: Data,
+    *,
+    batch_size: int = 32,
+    signature: str = "eval",
+    store: Store | None = None,
+    threads: int | None = None,
+) -> dict[str, Any]:
+    """Every output of the signature over the data: floats as the mean over examples, integers (counts, a confusion matrix)
+    as the sum over batches. Numbers are float or int, others arrays.
+
+    store: variables to evaluate with, e.g. `history.store` with `history.model`; a new model's own by default. data and
+    errors: as in fit.
+    """
+    from linnet.session import Session
+
+    session = Session(model, signature, store=store, threads=threads)
+    feed = feed_of(data, session.inputs, batch_size=batch_size, shuffle=False, seed=0, training=False)
+    return over(session, feed)
+
+
+def over(session: Session, feed: Feed, known: Sequence[str] = ()) -> dict[str, Any]:
+    """The outputs of a session over an epoch. known: names in batches that the session does not take."""
+    specs = {spec.name: spec for spec in session.inputs}
+    totals: dict[str, Any] = {}
+    count = 0
+    for batch, _ in feed.epoch(0, 0):
+        feeds = fitted(batch, specs, known)
+        rows = examples(feeds)
+        for name, value in session.run(feeds).items():
+            part = value.astype(np.float64) * rows if value.dtype.kind == "f" else value.astype(np.int64)
+            if name in totals and totals[name].shape != part.shape:
+                raise UsageError(
+                    f"output {name!r} has another shape in each batch", code=104, tensor=name,
+                    expected=str(list(totals[name].shape)), got=str(list(part.shape)),
+                    hint="evaluate means and counts, not rows",
+                )  # fmt: skip
+            totals[name] = totals[name] + part if name in totals else part
+        count += rows
+    made = {name: value / count if value.dtype.kind == "f" else value for name, value in totals.items()}
+    return {name: value.reshape(()).item() if value.size == 1 else value for name, value in made.items()}
+
+
+def checked_signature(model: Model, name: str, purpose: str) -> None:
+    """UsageError when the model lacks the signature."""
+    if name not in model.signatures:
+        raise UsageError(
+            f"the model has no signature {name!r} {purpose}", code=102, tensor=name,
+            expected=" or ".join(model.signatures) or "a signature",
+            hint=f"graph.signature({name!r}, {{inputs}}, {{'loss': loss}}"
+            + (", updates=optimizer.minimize(loss))" if name == "train" else ")"),
+        )  # fmt: skip

@@ -1,0 +1,172 @@
+"""What `fit` takes as data, as one thing: numbered epochs of batches. And batches as what a signature takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.data.loader import Augment, Loader
+from linnet.data.source import Arrays, Batch, Source
+from linnet.errors import UsageError
+from linnet.graph import numpy_dtype
+from linnet.model import TensorSpec
+
+Array = npt.NDArray[Any]
+Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] | Callable[[int], Iterable[Batch]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Feed:
+    """Epochs of batches. length: batches in an epoch, None where only the end tells."""
+
+    make: Callable[[int, int], Iterator[Batch]]
+    length: int | None
+    description: dict[str, Any]
+
+    def epoch(self, number: int, start: int) -> Generator[tuple[Batch, bool]]:
+        """The batches of an epoch from number `start` on, and whether each is its last."""
+        batches = self.make(number, start)
+        try:
+            if self.length is not None:
+                for i, batch in enumerate(batches, start + 1):
+                    yield batch, i == self.length
+                return
+            held: Batch | None = None
+            for batch in batches:
+                if held is not None:
+                    yield held, False
+                held = batch
+            if held is None and not start:
+                raise UsageError(
+                    f"epoch {number} of the data has no batch", code=105, hint="return a new iterable each time"
+                )
+            if held is not None:
+                yield held, True
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+
+
+def feed_of(
+    data: Data,
+    inputs: Sequence[TensorSpec],
+    *,
+    batch_size: int,
+    shuffle: bool,
+    seed: int,
+    augment: Sequence[Augment] = (),
+    training: bool = True,
+) -> Feed:
+    """Any form of data. inputs: of the signature, whose order names a plain sequence of arrays. Raises UsageError."""
+    if isinstance(data, Loader):
+        loader = data
+    elif isinstance(data, Source):
+        loader = _loader(data, inputs, batch_size, shuffle, seed, augment, training)
+    elif callable(data):
+        return Feed(_stream(data), None, {"data": getattr(data, "__qualname__", type(data).__name__)})
+    else:
+        if not isinstance(data, Mapping):
+            if not isinstance(data, Sequence) or isinstance(data, str) or len(data) != len(inputs):
+                raise UsageError(
+                    "this is no data to train on", code=101,
+                    expected="{input name: array}, a sequence of arrays for the inputs "
+                    f"{', '.join(spec.name for spec in inputs)}, a source of linnet.data, or a function of the epoch",
+                    got=f"{len(data)} arrays" if isinstance(data, list | tuple) else type(data).__name__,
+                )  # fmt: skip
+            data = {spec.name: value for spec, value in zip(inputs, data, strict=True)}
+        loader = _loader(Arrays(data), inputs, batch_size, shuffle, seed, augment, training)
+    return Feed(
+        loader.batches,
+        len(loader),
+        {
+            "data": loader.source.digest(), "examples": len(loader.source), "batch_size": loader.batch_size,
+            "shuffle": loader.shuffle, "data_seed": loader.seed, "drop_last": loader.drop_last,
+            "shard": list(loader.shard), "augmentations": len(loader.augment),
+        },
+    )  # fmt: skip
+
+
+def _loader(
+    source: Source,
+    inputs: Sequence[TensorSpec],
+    batch_size: int,
+    shuffle: bool,
+    seed: int,
+    augment: Sequence[Augment],
+    training: bool,
+) -> Loader:
+    """A loader for a signature, whose batch may be fixed: then it decides, and what does not fill a batch is left out."""
+    fixed = {spec.shape[0] for spec in inputs if spec.shape}
+    if None in fixed or len(fixed) != 1:
+        return Loader(source, batch_size, shuffle and training, seed, augment=augment)
+    size = int(fixed.pop() or 1)
+    if not training and len(source) % size:
+        raise UsageError(
+            "the model evaluates whole batches only", code=104, expected=f"a multiple of {size} examples",
+            got=str(len(source)), hint="name the first dimension of its inputs ('batch') instead of fixing it",
+        )  # fmt: skip
+    return Loader(source, size, shuffle and training, seed, drop_last=training, augment=augment)
+
+
+def _stream(data: Callable[[int], Iterable[Batch]]) -> Callable[[int, int], Iterator[Batch]]:
+    def make(epoch: int, start: int) -> Iterator[Batch]:
+        batches = iter(data(epoch))
+        for _ in range(start):
+            next(batches, None)
+        return batches
+
+    return make
+
+
+def fitted(batch: Batch, specs: Mapping[str, TensorSpec], known: Sequence[str] = ()) -> dict[str, Array]:
+    """The batch as feeds of a signature: integers become the integers it takes when they fit. known: names that may be in
+    the batch besides (inputs of another signature). Raises UsageError."""
+    if not isinstance(batch, Mapping):
+        raise UsageError("a batch is no mapping", code=101, expected="{input name: array}", got=type(batch).__name__)
+    feeds: dict[str, Array] = {}
+    for name, value in batch.items():
+        spec = specs.get(name)
+        if spec is not None:
+            feeds[name] = _converted(np.asarray(value), spec)
+        elif name not in known:
+            raise UsageError(
+                f"the data has {name!r}, which is no input of the model", code=102, tensor=name,
+                expected=" or ".join(specs),
+            )  # fmt: skip
+    missing = [name for name in specs if name not in feeds]
+    if missing:
+        raise UsageError(
+            f"the data lacks the input {missing[0]!r}", code=105, tensor=missing[0],
+            expected=" and ".join(specs), got=" and ".join(batch) or "nothing",
+        )  # fmt: skip
+    return feeds
+
+
+def _converted(value: Array, spec: TensorSpec) -> Array:
+    if spec.dtype == "bf16":
+        return value
+    wanted = numpy_dtype(spec.dtype)
+    if value.dtype == wanted or value.dtype.kind not in "iu" or wanted.kind not in "iu":
+        return value
+    limits = np.iinfo(wanted)
+    if value.size and not limits.min <= value.min() <= value.max() <= limits.max:
+        raise UsageError(
+            f"the data does not fit input {spec.name!r}", code=103, tensor=spec.name, expected=f"numbers of {spec.dtype}",
+            got=f"{value.min()} to {value.max()}",
+        )  # fmt: skip
+    return value.astype(wanted)
+
+
+def examples(feeds: Mapping[str, Array]) -> int:
+    """How many examples a batch holds: the rows of its first input that has any."""
+    return next((len(value) for value in feeds.values() if value.ndim), 1)
+
+
+def scalars(outputs: Mapping[str, Array]) -> dict[str, float]:
+    """The outputs that are one number."""
+    return {name: float(value.reshape(())) for name, value in outputs.items() if value.size == 1}

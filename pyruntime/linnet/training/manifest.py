@@ -1,0 +1,83 @@
+"""manifest.json: everything that a run's result depends on, and where it ran. What must not change when it is resumed is
+under "run"."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from linnet.errors import UsageError
+
+NAME = "manifest.json"
+
+
+def _git() -> dict[str, Any] | None:
+    """Revision of the working directory, and whether files differ from it; None outside git."""
+    found = []
+    for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
+        try:
+            done = subprocess.run(("git", *command), capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        if done.returncode:
+            return None
+        found.append(done.stdout.strip())
+    return {"revision": found[0], "changed": bool(found[1])}
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def describe(run: dict[str, Any], threads: int | None) -> dict[str, Any]:
+    """The manifest of a run that begins now."""
+    import linnet
+
+    return {
+        "run": run,
+        "started": _now(),
+        "resumed": [],
+        "arguments": sys.argv,
+        "git": _git(),
+        "versions": {"linnet": linnet.__version__, "numpy": np.__version__, "python": platform.python_version()},
+        "machine": {
+            "host": platform.node(), "system": platform.platform(), "processor": platform.machine(),
+            "cores": os.cpu_count(), "isa": linnet.isa_names()[-1], "threads": threads,
+        },
+    }  # fmt: skip
+
+
+def write(directory: Path, content: dict[str, Any]) -> None:
+    part = directory / f"{NAME}.part"
+    part.write_text(json.dumps(content, indent=2) + "\n")
+    part.replace(directory / NAME)
+
+
+def resume(directory: Path, run: dict[str, Any], step: int) -> dict[str, Any]:
+    """The manifest that is there, with a note that the run goes on. UsageError when this would be another run."""
+    try:
+        content: dict[str, Any] = json.loads((directory / NAME).read_text())
+        before: dict[str, Any] = content["run"]
+        content["resumed"].append({"step": step, "at": _now()})
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise UsageError(
+            f"'{directory / NAME}' does not say what run this was: {error}", code=101, tensor=str(directory),
+            hint="go on from a checkpoint in another directory: resume='.../checkpoint-N.lnt'",
+        ) from None  # fmt: skip
+    differ = [key for key in run if before.get(key) != run[key]]
+    if differ:
+        raise UsageError(
+            f"the run in '{directory}' cannot go on: {', '.join(differ)} changed", code=101, tensor=differ[0],
+            expected=", ".join(f"{key} {before.get(key)!s:.80}" for key in differ),
+            got=", ".join(f"{key} {run[key]!s:.80}" for key in differ),
+            hint="give it what it began with, or begin another run in another directory from its checkpoint",
+        )  # fmt: skip
+    return content

@@ -1,0 +1,225 @@
+"""A run in progress: its position, its variables, its files; one training step, and what is done when a step fails."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.data.source import Batch
+from linnet.errors import Error, GraphError, TrainingError
+from linnet.model import Model, Store
+from linnet.session import Session
+from linnet.training import diagnosis, evaluation
+from linnet.training.callbacks import Callback
+from linnet.training.feeding import Feed, examples, fitted, scalars
+from linnet.training.history import History, MetricsFile
+from linnet.training.saver import Saver, checkpoints
+
+SNAPSHOT = 100  # steps between copies of the variables in memory, from which a loss that is not finite is explained
+
+
+@dataclasses.dataclass
+class _Means:
+    """Means over examples since the last record."""
+
+    count: int = 0
+    sums: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def add(self, metrics: Mapping[str, float], weight: int) -> None:
+        self.count += weight
+        for name, value in metrics.items():
+            self.sums[name] = self.sums.get(name, 0.0) + value * weight
+
+    def take(self) -> dict[str, float]:
+        made = {name: total / max(self.count, 1) for name, total in self.sums.items()}
+        self.count, self.sums = 0, {}
+        return made
+
+
+@dataclasses.dataclass(frozen=True)
+class _Safe:
+    """The variables before a step, and where the data was."""
+
+    step: int
+    epoch: int
+    batch: int
+    values: dict[str, npt.NDArray[Any]]
+
+
+class Run:
+    """What callbacks see. step, epoch, batch: how many are behind (of this epoch); total: steps in all, None when only the
+    data tells; store: the variables; history; directory, or None; failed: whether training ends by an error."""
+
+    def __init__(
+        self,
+        model: Model,
+        signature: str,
+        feed: Feed,
+        callbacks: Sequence[Callback],
+        saver: Saver,
+        directory: Path | None,
+        threads: int | None,
+    ) -> None:
+        self.model, self.store, self.signature = model, Store(model), signature
+        self.session = Session(model, signature, store=self.store, threads=threads)
+        self.feed, self.callbacks, self.saver, self.directory = feed, [*callbacks, saver], saver, directory
+        self.step = self.epoch = self.batch = 0
+        self.total: int | None = None
+        self.failed = False
+        self.stopping = ""
+        self.history = History(model, self.store, directory=directory)
+        self.metrics = MetricsFile(None if directory is None else directory / "metrics.jsonl", self.history)
+        self.validate: tuple[Session, Feed] | None = None
+        self.log_every = 10
+        self._specs = {spec.name: spec for spec in self.session.inputs}
+        self.known: list[str] = []  # names in batches that other signatures take
+        self._means = _Means()
+        self._safe: _Safe | None = None
+
+    def stop(self, reason: str) -> None:
+        """Ends training after this step; reason: what History.stopped will say."""
+        self.stopping = self.stopping or reason
+
+    # Steps.
+
+    def advance(self, batch: Batch, last: bool) -> dict[str, float]:
+        """One training step. last: it is the last of its epoch. Raises TrainingError when the loss is not finite; errors in
+        the data say which batch it was."""
+        feeds: dict[str, npt.NDArray[Any]] = {}
+        try:
+            feeds = fitted(batch, self._specs, self.known)
+            if self._safe is None or self.step - self._safe.step >= SNAPSHOT:
+                self._safe = _Safe(self.step, self.epoch, self.batch, self.store.as_dict())
+            outputs = self.session.run(feeds)
+        except Error as error:
+            raise self._placed(error, feeds) from None
+        metrics = scalars(outputs)
+        losses = {name: value for name, value in metrics.items() if name.endswith("loss")} or metrics
+        wrong = {name: value for name, value in losses.items() if not math.isfinite(value)}
+        if wrong:
+            raise self._explained(*next(iter(wrong.items())), feeds)
+        self.step += 1
+        self.epoch, self.batch = (self.epoch + 1, 0) if last else (self.epoch, self.batch + 1)
+        self._means.add(metrics, examples(feeds))
+        if self.step % self.log_every == 0:
+            self.metrics.add("step", {"step": self.step, "epoch": self.epoch, **metrics})
+        return metrics
+
+    def _placed(self, error: Error, feeds: Mapping[str, npt.NDArray[Any]]) -> Error:
+        """The error, with the place in the data, and for an index out of range the integers of the batch."""
+        place = f"in batch {self.batch + 1} of epoch {self.epoch + 1} (step {self.step + 1})"
+        what, hint = f"{error.what}, {place}", error.hint
+        if isinstance(error, GraphError) and error.code == 305:
+            ranges = [
+                f"'{name}' holds {value.min()} to {value.max()}"
+                for name, value in feeds.items()
+                if value.dtype.kind in "iu" and value.size
+            ]
+            hint = f"labels and ids begin at 0 and end below the number of classes; {' and '.join(ranges)}"
+        made = type(error)(
+            what, code=error.code, op=error.op, op_index=error.op_index, tensor=error.tensor,
+            expected=error.expected, got=error.got, hint=hint,
+        )  # fmt: skip
+        return made
+
+    def _explained(self, name: str, value: float, feeds: Mapping[str, npt.NDArray[Any]]) -> TrainingError:
+        """Why the loss of the step that has just run is not finite, as an error. The variables get good values back."""
+        safe, found = self._safe, None
+        assert safe is not None
+        what = f"output '{name}' became {value} in step {self.step + 1} (epoch {self.epoch + 1})"
+        reason = diagnosis.bad_feed(feeds)
+        if not reason:
+            count = self.step + 1 - safe.step
+            found = diagnosis.find(
+                self.model, self.history.source, self.signature, safe.values, safe.step + 1, count, self._again(safe)
+            )
+        if found is not None:
+            reason = f"the first result that is not finite is that of op {found.op} '{found.name}' in step {found.step}"
+        kept = self.checkpoint()
+        error = TrainingError(
+            f"{what}; {reason}" if reason else what, op=found.name if found else "", tensor=found.name if found else name,
+            got=f"{found.not_a_number} NaN and {found.infinite} infinite values" if found else "",
+            hint="lower the learning rate, clip gradients (linnet.clip), or look at the data"
+            + (f"; the last good checkpoint is '{kept}'" if kept is not None else ""),
+        )  # fmt: skip
+        error.step = self.step + 1
+        for variable, before in safe.values.items():
+            self.store[variable] = before
+        return error
+
+    def _again(self, safe: _Safe) -> Iterator[dict[str, npt.NDArray[Any]]]:
+        """The feeds of the steps since then."""
+        epoch, start = safe.epoch, safe.batch
+        while True:
+            for batch, _ in self.feed.epoch(epoch, start):
+                yield fitted(batch, self._specs, self.known)
+            epoch, start = epoch + 1, 0
+
+    @property
+    def unrecorded(self) -> bool:
+        """Whether there were steps since the last record."""
+        return self._means.count > 0
+
+    def record(self, scheduled: bool = True) -> dict[str, float]:
+        """Means since the last record, and validation. scheduled: callbacks hear of it; otherwise it stands in the history
+        alone, and the means go on, so that a run that stops here and goes on later is the same run."""
+        means = dataclasses.replace(self._means, sums=dict(self._means.sums))
+        made = (self._means if scheduled else means).take()
+        if self.validate is not None:
+            session, feed = self.validate
+            found = evaluation.over(session, feed, self.known)
+            made |= {f"val_{name}": float(value) for name, value in found.items() if np.ndim(value) == 0}
+        self.metrics.add("record" if scheduled else "last", {"step": self.step, "epoch": self.epoch, **made})
+        if scheduled:
+            for callback in self.callbacks:
+                callback.on_record(self, made)
+        return made
+
+    # Checkpoints.
+
+    def save(self, path: Path) -> None:
+        """All variables, and what must be known to go on, in one file."""
+        state = {
+            "step": self.step, "epoch": self.epoch, "batch": self.batch, "count": self._means.count,
+            "sums": self._means.sums, "callbacks": [callback.state() for callback in self._stateful()],
+        }  # fmt: skip
+        self.store.save(path, list(self.store), {"step": self.step, "fit": json.dumps(state, sort_keys=True)})
+
+    def load(self, path: Path) -> None:
+        """Takes variables and position from a checkpoint. Raises FileError, UsageError."""
+        metadata = self.store.load(path)
+        try:
+            state = json.loads(metadata["fit"])
+            self.step, self.epoch, self.batch = state["step"], state["epoch"], state["batch"]
+            self._means = _Means(state["count"], state["sums"])
+            states = state["callbacks"]
+        except (KeyError, ValueError, TypeError):
+            # Of linnet-train, or of Store.save: the variables, and from the start of the data.
+            self.step = int(metadata.get("step", 0)) if str(metadata.get("step", 0)).isdigit() else 0
+            self._place()
+            return
+        own = self._stateful()
+        if len(own) == len(states):
+            for callback, its in zip(own, states, strict=True):
+                if its:
+                    callback.restore(its)
+
+    def _place(self) -> None:
+        """Epoch and batch of a step, for a checkpoint that does not say."""
+        if self.feed.length is not None:
+            self.epoch, self.batch = divmod(self.step, self.feed.length)
+
+    def _stateful(self) -> list[Callback]:
+        return [c for c in self.callbacks if type(c).state is not Callback.state]
+
+    def checkpoint(self) -> Path | None:
+        """The latest checkpoint of the run's directory."""
+        found = checkpoints(self.directory) if self.directory is not None else []
+        return found[-1] if found else None

@@ -1,0 +1,69 @@
+"""Checkpoints of a run: the last few, and the best by a metric. Each is written whole or not at all (Store.save)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from linnet.errors import UsageError
+from linnet.training.callbacks import Callback, Metrics, better, checked_mode, monitored
+
+if TYPE_CHECKING:
+    from linnet.training.run import Run
+
+BEST = "best.lnt"
+
+
+class Saver(Callback):
+    """Saves to the run's directory: checkpoint-STEP.lnt, and best.lnt.
+
+    every: steps between checkpoints, or "epoch"; the last step of a run is always saved. keep: how many of the latest stay
+    (None: all). best: (metric, "max" or "min"), e.g. ("val_accuracy", "max"): the checkpoint of its best record is kept
+    as best.lnt too.
+    """
+
+    def __init__(self, every: int | str = "epoch", keep: int | None = 3, best: tuple[str, str] | None = None) -> None:
+        if every != "epoch" and (not isinstance(every, int) or every < 1):
+            raise UsageError("no such interval", code=101, tensor="every", expected="steps or 'epoch'", got=repr(every))
+        if keep is not None and keep < 1:
+            raise UsageError("no checkpoint would stay", code=101, tensor="keep", expected="1 or more", got=str(keep))
+        self.every, self.keep, self.best = every, keep, best
+        if best is not None:
+            checked_mode(best[1])
+        self.best_value: float | None = None
+        self.best_step = 0
+
+    def on_record(self, run: Run, record: Metrics) -> None:
+        if self.best is None:
+            return
+        name, mode = self.best
+        value = monitored(record, name)
+        if better(mode, value, self.best_value):
+            self.best_value, self.best_step = value, run.step
+            if run.directory is not None:
+                run.save(run.directory / BEST)
+
+    def after_step(self, run: Run, epoch_ended: bool) -> None:
+        """Called last, when every other callback has had its turn."""
+        if epoch_ended if self.every == "epoch" else run.step % int(self.every) == 0:
+            self.save(run)
+
+    def save(self, run: Run) -> None:
+        """A checkpoint of this step, and the oldest goes. Nothing without a directory."""
+        if run.directory is None:
+            return
+        run.save(run.directory / f"checkpoint-{run.step:08d}.lnt")
+        if self.keep is not None:
+            for path in checkpoints(run.directory)[: -self.keep]:
+                path.unlink(missing_ok=True)
+
+    def state(self) -> dict[str, Any]:
+        return {"best": self.best_value, "best_step": self.best_step}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.best_value, self.best_step = state["best"], state["best_step"]
+
+
+def checkpoints(directory: Path) -> list[Path]:
+    """The checkpoints of a run, by step."""
+    return sorted(directory.glob("checkpoint-*.lnt"), key=lambda path: int(path.stem.rpartition("-")[2]))

@@ -1,0 +1,132 @@
+"""What goes wrong in training says what, where, and what to do, and nothing that was saved is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import data, ops
+from tests.fit_script import build, examples
+
+
+def test_a_loss_that_is_not_finite_names_step_and_op(tmp_path: Path) -> None:
+    """w grows by 1 in each step; sqrt of 5 - w is NaN in step 7, whose loss does not see it: that of step 8 does."""
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("batch",))
+    with graph.scope("net"):
+        w, v = graph.variable("w", 0.0), graph.variable("v", np.float64(1))
+        root = linnet.pointwise([5.0 - w.tensor()], lambda a: a.sqrt(), name="root")
+    loss = (x * v.tensor().cast("f32")).mean() + ops.scale(w.tensor(), 0.0)
+    graph.signature("train", {"x": x}, {"loss": loss}, updates={w: w + 1.0, v: v + root.cast("f64")})
+    rows = {"x": np.ones(20, np.float32)}
+    arguments: dict[str, Any] = {"batch_size": 1, "directory": tmp_path, "saver": linnet.Saver(every=3)}
+    with pytest.raises(linnet.TrainingError) as raised:
+        linnet.fit(graph, rows, **arguments)
+    error = raised.value
+    assert error.step == 8 and "output 'loss' became nan in step 8 (epoch 1)" in str(error)
+    assert "in step 7" in str(error) and "1 NaN and 0 infinite values" in str(error)
+    assert "root" in error.op and "checkpoint-00000006.lnt" in str(error), str(error)
+    assert [p.name for p in sorted(tmp_path.glob("*.lnt"))] == ["checkpoint-00000003.lnt", "checkpoint-00000006.lnt"]
+    assert linnet.load_checkpoint(tmp_path / "checkpoint-00000006.lnt").variables["net/w"] == 6
+
+
+def test_divergence_and_usual_infinities() -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("batch", 2))
+    w = graph.variable("w", np.ones(2, np.float32))
+    masked = linnet.pointwise([x * w], lambda v: (v > 1e30).select(v, -np.inf), name="mask")
+    loss = ((x * w) ** 2).mean() + linnet.pointwise([masked], lambda v: (v > 0.0).select(v, 0.0)).mean()
+    graph.signature("train", {"x": x}, {"loss": loss}, updates=linnet.SGD(1e6).minimize(loss))
+    with pytest.raises(linnet.TrainingError) as raised:
+        linnet.fit(graph, {"x": np.ones((40, 2), np.float32)}, batch_size=2)
+    assert 2 < raised.value.step < 8 and "mask" not in raised.value.op and "infinite values" in str(raised.value)
+
+
+def test_data_that_is_not_finite_is_named() -> None:
+    arrays = examples()
+    arrays["x"][17, 1, 2, 2] = np.nan
+    with pytest.raises(linnet.TrainingError, match=r"in step 3 \(epoch 1\); .*input 'x' holds nan in example 1 of the"):
+        linnet.fit(build, arrays, batch_size=8, shuffle=False)
+
+
+def test_labels_out_of_range(tmp_path: Path) -> None:
+    arrays = examples()
+    arrays["t"][20] = 7
+    with pytest.raises(linnet.GraphError) as raised:
+        linnet.fit(build, arrays, batch_size=8, shuffle=False, directory=tmp_path)
+    assert "in batch 3 of epoch 1 (step 3)" in str(raised.value) and "'t' holds 0 to 7" in str(raised.value)
+    assert raised.value.status == "index_out_of_range"
+    assert linnet.load_checkpoint(tmp_path / "checkpoint-00000002.lnt").metadata["step"] == "2"
+
+
+def changed(**arrays: Any) -> dict[str, Any]:
+    return {name: value for name, value in {**examples(), **arrays}.items() if value is not None}
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            changed(x=np.zeros((52, 2, 4, 5), np.float32)),
+            r"'x'.*another shape, in batch 1 .*\[\?, 2, 5, 5\], got \[8, 2, 4",
+        ),
+        (changed(x=np.zeros((52, 2, 5, 5))), r"'x'.*another element type.*f32.*got f64.*astype"),
+        (changed(t=np.zeros(52, np.float32)), "'t'.*another element type.*i32.*got f32"),
+        (changed(t=np.full(52, 1 << 40)), "numbers of i32, got 1099511627776"),
+        (changed(t=None), r"lacks the input 't', in batch 1 .*; expected x and t, got x"),
+        (changed(y=np.zeros(52)), r"the data has 'y', which is no input of the model, .*; expected x or t"),
+        (changed(t=np.zeros(51)), "52 in 'x', 51 in 't'"),
+        ((np.zeros(3),), "for the inputs x, t.*got 1 arrays"),
+        (12, "no data to train on.*got int"),
+        (lambda epoch: [], "epoch 0 of the data has no batch"),
+        (lambda epoch: [np.zeros(3)], "a batch is no mapping"),
+    ],
+)
+def test_wrong_data(given: Any, words: str) -> None:
+    with pytest.raises(linnet.UsageError, match=words):
+        linnet.fit(build, given, batch_size=8)
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("batch",))
+    graph.signature("infer", {"x": x}, {"y": x * 2.0})
+    (tmp_path / "file").write_text("")
+    for make, words in (
+        (lambda: linnet.fit(graph, {"x": np.zeros(3)}), "no signature 'train' to train by; expected infer; .*minimize"),
+        (lambda: linnet.fit(build, examples(), validation=2.0), "no share"),
+        (lambda: linnet.fit(build, examples(), eval="test", validation=0.5), "no signature 'test' to validate by"),
+        (lambda: linnet.fit(build, lambda e: [], validation=0.5), "no share of this data"),
+        (lambda: linnet.fit(lambda: 3, examples()), "gives no graph"),
+        (lambda: linnet.Saver(every=0), "no such interval"),
+        (lambda: linnet.Saver(keep=0), "no checkpoint would stay"),
+        (lambda: linnet.Saver(best=("loss", "least")), "unknown mode"),
+        (lambda: linnet.EarlyStopping(patience=0), "patience"),
+        (
+            lambda: linnet.fit(build, examples(), callbacks=[linnet.EarlyStopping()]),
+            "no metric 'val_loss'.*expected loss",
+        ),
+        (lambda: linnet.fit(build, examples())["acc"], "no metric 'acc'; expected step or epoch or loss"),
+        (lambda: linnet.fit(build, examples()).load_best(), "no best checkpoint"),
+    ):
+        with pytest.raises(linnet.UsageError, match=words):
+            make()
+    with pytest.raises(linnet.FileError, match="cannot write to"):
+        linnet.fit(build, examples(), directory=tmp_path / "file" / "run")
+
+
+def test_a_loader_thread_ends_with_its_run() -> None:
+    import threading
+
+    class Stop(linnet.Callback):
+        def on_step(self, run: linnet.training.Run, metrics: Mapping[str, float]) -> None:
+            run.stop("enough")
+
+    history = linnet.fit(build, data.Loader(data.Arrays(examples()), 4, prefetch=3), callbacks=[Stop()])
+    assert (history.step, history.stopped) == (1, "enough")
+    assert not [t for t in threading.enumerate() if t.name == "linnet-loader"]

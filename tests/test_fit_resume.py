@@ -1,0 +1,121 @@
+"""A run that is interrupted, killed or split is bit for bit the run that is not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import linnet
+from linnet import data
+from tests.fit_script import build, examples, run
+from tests.native import ROOT
+
+STEPS = 20
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 20 steps, without a stop."""
+    directory = tmp_path_factory.mktemp("straight") / "run"
+    run(str(directory), STEPS, resume=False)
+    return directory
+
+
+def check(directory: Path, straight: Path, begun: int = 1) -> None:
+    for name in ("checkpoint-00000020.lnt", "best.lnt", "metrics.jsonl"):
+        assert (directory / name).read_bytes() == (straight / name).read_bytes(), name
+    assert len(json.loads((directory / "manifest.json").read_text())["resumed"]) == begun
+
+
+def test_twenty_steps_are_ten_and_ten_more(tmp_path: Path, straight: Path) -> None:
+    first = run(str(tmp_path), 10, resume=False)
+    assert first.step == 10 and len(first.records) == 2  # an epoch, and what stands behind the last step
+    history = run(str(tmp_path), STEPS)
+    check(tmp_path, straight)
+    assert [r["step"] for r in history.steps] == list(range(1, 21))  # those of the first part too
+    assert run(str(tmp_path), STEPS).step == STEPS  # nothing left to do
+    check(tmp_path, straight, 2)
+
+
+def test_every_place_and_any_number_of_threads(tmp_path: Path, straight: Path) -> None:
+    for steps, threads in ((0, 1), (3, 2), (7, 1), (8, 2), (19, 1), (STEPS, 2)):  # 7: between two epochs
+        run(str(tmp_path), steps, threads=threads)
+    check(tmp_path, straight, 5)
+
+
+def script(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "tests.fit_script", str(directory), str(STEPS), *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+
+
+def test_killed_without_warning(tmp_path: Path, straight: Path) -> None:
+    assert script(tmp_path, "SIGKILL", "13").returncode == -9
+    assert not (tmp_path / "checkpoint-00000013.lnt").exists()  # begins again behind step 10
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"kind": "st')  # and a line was being written
+    run(str(tmp_path), STEPS)
+    check(tmp_path, straight)
+
+
+@pytest.mark.parametrize(("signal", "code"), [("SIGINT", -2), ("SIGTERM", -15)])
+def test_interrupted(tmp_path: Path, straight: Path, signal: str, code: int) -> None:
+    done = script(tmp_path, signal, "12")
+    assert done.returncode == code, done.stderr
+    assert (signal == "SIGINT") == done.stderr.endswith("KeyboardInterrupt\n")
+    assert linnet.load_checkpoint(tmp_path / "checkpoint-00000012.lnt").metadata["step"] == "12"
+    run(str(tmp_path), STEPS)
+    check(tmp_path, straight)
+
+
+def test_an_error_of_a_callback_or_the_data_saves_the_steps_so_far(tmp_path: Path, straight: Path) -> None:
+    class Broken(linnet.Callback):
+        def on_step(self, run: linnet.training.Run, metrics: Any) -> None:
+            if run.step == 9:
+                raise RuntimeError("disk of the callback")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        run(str(tmp_path), STEPS, Broken())
+    assert (tmp_path / "checkpoint-00000009.lnt").exists()
+    run(str(tmp_path), STEPS)
+    check(tmp_path, straight)
+
+
+def test_a_stream_goes_on_where_it_was(tmp_path: Path) -> None:
+    def stream(epoch: int) -> Any:
+        return data.Loader(data.Arrays(examples()), 8, seed=9).batches(epoch)
+
+    for name, parts in (("a", (STEPS,)), ("b", (9, STEPS))):
+        for steps in parts:
+            linnet.fit(build, stream, steps=steps, directory=tmp_path / name, resume=True)
+    a, b = (tmp_path / name / "checkpoint-00000020.lnt" for name in ("a", "b"))
+    assert a.read_bytes() == b.read_bytes()
+
+
+def test_another_run_is_not_continued(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"steps": 4, "batch_size": 8, "directory": tmp_path}
+    linnet.fit(build, examples(), **arguments)
+    before = {p: p.read_bytes() for p in tmp_path.iterdir()}
+    for changed, words in (
+        ({}, "holds a run already.*checkpoint-00000004.lnt.*resume=True"),
+        ({"resume": True, "data": examples(40)}, "cannot go on: data, examples changed; .*examples 52.*examples 40"),
+        ({"resume": True, "seed": 1}, "cannot go on: seed, data_seed changed"),
+        ({"resume": True, "batch_size": 4}, "batch_size changed"),
+    ):
+        given = {"data": examples(), **arguments, **changed}
+        with pytest.raises(linnet.UsageError, match=words):
+            linnet.fit(build, **given)
+    with pytest.raises(linnet.FileError, match="other_model"):
+        linnet.fit(lambda: build(0.5), examples(), resume=True, **arguments)
+    assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
+    elsewhere = {**arguments, "directory": tmp_path / "new", "seed": 1, "steps": 6}
+    history = linnet.fit(build, examples(), resume=tmp_path / "checkpoint-00000004.lnt", **elsewhere)
+    assert history.step == 6
+    with pytest.raises(linnet.UsageError, match="nothing to resume"):
+        linnet.fit(build, examples(), resume=True)
