@@ -53,7 +53,7 @@ def sampled_softmax(
 
     others = elementwise([others, drawn, wide], corrected, x.dtype)
     every = ops.concat([ops.expand_dims(own, 1), others], 1)
-    return ops.logsumexp(every, -1) - own
+    return -ops.softmax(every, log=True)[:, 0]
 
 
 def log_uniform_candidates(like: Tensor, classes: int, samples: int) -> Tensor:
