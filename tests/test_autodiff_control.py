@@ -11,7 +11,8 @@ import pytest
 import linnet
 from linnet import ops
 from linnet.graph import Tensor
-from tests.test_autodiff import check, some
+from tests.gradient_cases import some
+from tests.test_autodiff import check
 
 TIMES = [1, 4, 11]  # loops of at most 8 trips become nodes in C, longer ones stay loops
 

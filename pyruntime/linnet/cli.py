@@ -409,6 +409,8 @@ def bench(
 
 
 cli.add_command(cli_training.export)
+cli.add_command(cli_training.train)
+cli.add_command(cli_training.finetune)
 
 
 # ---- options and tables

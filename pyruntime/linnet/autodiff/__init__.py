@@ -88,7 +88,11 @@ def walk(
         if node.source == STOPPED:
             continue
         if any(t in active for t in node.inputs if t is not None):
-            active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES)
+            # Integers only where they stand for real values.
+            stands = node.op == "quantize" or any(
+                t in active and t.dtype not in FLOAT_DTYPES for t in node.inputs if t is not None
+            )
+            active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES or stands)
     partial: dict[Tensor, list[Tensor | SparseRows]] = {t: [g] for t, g in seeds.items() if t in active}
     for node in reversed(nodes):
         given = [_dense(partial, t) for t in node.outputs]
@@ -126,6 +130,14 @@ def _back(node: Node, given: list[Tensor | None], needs: list[bool]) -> list[Ten
                 else "linnet has no gradient rule for this op yet",
                 code=301,
             )
+        whole = [
+            t for t, n in zip(node.inputs, needs, strict=True) if t is not None and n and t.dtype not in FLOAT_DTYPES
+        ]
+        if whole and node.op not in ("copy", "dequantize"):
+            raise GraphError(
+                "it computes in integers", code=301, got=f"'{whole[0].name}', {whole[0].dtype}",
+                hint="dequantize its operands first",
+            )  # fmt: skip
         made = rule(node, given, needs)
     except GraphError as error:
         if error.op:

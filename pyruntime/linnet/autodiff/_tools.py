@@ -21,6 +21,14 @@ Gradients = Sequence["Tensor | SparseRows | None"]
 Rule = Callable[[Node, list[Tensor | None], list[bool]], Gradients]
 
 
+def first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
+    """Input 0, output 0 and its gradient."""
+    x, g = node.inputs[0], given[0]
+    if x is None or g is None or any(extra is not None for extra in given[1:]):
+        raise GraphError("only its first output has a gradient", code=301)
+    return x, node.outputs[0], g
+
+
 def elementwise(inputs: Sequence[Tensor], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
     """One map of one output."""
     made = pointwise(inputs, body, dtype)
@@ -70,6 +78,26 @@ def number(like: Tensor, value: float) -> Tensor:
 def filled(like: Tensor, value: float) -> Tensor:
     """A tensor of one value, with the dtype and shape of `like`."""
     return expand_like(number(like, value), like)
+
+
+def numbers_of(x: Tensor) -> Tensor:
+    """The numbers of x's elements, i64, of its shape."""
+    if x.static_shape is not None:
+        count = int(np.prod(x.static_shape))
+        return x.function.constant(np.arange(count, dtype=np.int64).reshape(x.static_shape))
+    size = ops.reduce(ops.shape(x), kind="prod", keep_dims=False)
+    return reshape_like(ops.range_(integers(x, 0), size, integers(x, 1)), x)
+
+
+def put_back(x: Tensor, came: Tensor, g: Tensor) -> Tensor:
+    """The adjoint of any op that moves elements: g added up at the numbers of the elements of x that they came from."""
+    count = [int(np.prod(x.static_shape))] if x.static_shape is not None else None
+    if count is not None:
+        zeros = ops.copy([number(g, 0.0)], kind="expand", shape=count)[0]
+    else:
+        zeros = ops.reshape(expand_like(number(g, 0.0), x), [-1])
+    flat = [ops.reshape(t, [-1]) for t in (came, g)]
+    return reshape_like(ops.scatter(zeros, *flat, reduction="add"), x)
 
 
 def expand_like(x: Tensor, like: Tensor) -> Tensor:

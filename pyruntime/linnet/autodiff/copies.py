@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from linnet import ops
 from linnet.autodiff._tools import (
     Gradients,
     constant_of,
-    filled,
+    expand_like,
     integers,
+    number,
+    numbers_of,
     operand,
+    put_back,
     reshape_like,
     shape_of,
-    static,
     unbroadcast,
 )
 from linnet.errors import GraphError
@@ -29,7 +29,10 @@ def copy_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     x = node.inputs[0]
     assert x is not None
     if kind == "split":
-        parts = [filled(y, 0.0) if g is None else g for g, y in zip(given, node.outputs, strict=True)]
+        like = next(g for g in given if g is not None)
+        parts = [
+            expand_like(number(like, 0.0), y) if g is None else g for g, y in zip(given, node.outputs, strict=True)
+        ]
         return [ops.concat(parts, node.attribute("axis"))]
     g = given[0]
     assert g is not None
@@ -115,9 +118,11 @@ def _tile(node: Node, x: Tensor, g: Tensor) -> Tensor:
     if all(r == 1 for r in repeats):
         return g
     if sum(not isinstance(s, int) for s in sizes) > 1:
-        static(x)
-    apart = [n for r, s in zip(repeats, sizes, strict=True) for n in (r, s if isinstance(s, int) else -1)]
-    spread = ops.copy([g], kind="reshape", shape=apart, allow_zero=True)[0]
+        columns = [ops.copy([t], kind="unsqueeze", axes=[1])[0] for t in (integers(x, repeats), ops.shape(x))]
+        spread = ops.copy([g, ops.reshape(ops.concat(columns, 1), [-1])], kind="reshape", allow_zero=True)[0]
+    else:
+        apart = [n for r, s in zip(repeats, sizes, strict=True) for n in (r, s if isinstance(s, int) else -1)]
+        spread = ops.copy([g], kind="reshape", shape=apart, allow_zero=True)[0]
     return ops.reduce(spread, kind="sum", axes=range(0, 2 * len(sizes), 2), keep_dims=False)
 
 
@@ -130,15 +135,7 @@ def _blocks(node: Node, x: Tensor, g: Tensor) -> Tensor:
 
 def _scattered(node: Node, x: Tensor, g: Tensor) -> Tensor:
     """Any copy: the same copy of the elements' numbers says where each came from."""
-    if x.static_shape is not None:
-        count = int(np.prod(x.static_shape))
-        numbers = x.function.constant(np.arange(count, dtype=np.int64).reshape(x.static_shape))
-    else:
-        size = ops.reduce(ops.shape(x), kind="prod", keep_dims=False)
-        numbers = reshape_like(ops.range_(integers(x, 0), size, integers(x, 1)), x)
-    came = emit("copy", [numbers, *node.inputs[1:]], node.attributes)[0]
-    zeros, flat = ops.reshape(filled(x, 0.0), [-1]), [ops.reshape(t, [-1]) for t in (came, g)]
-    return reshape_like(ops.scatter(zeros, *flat, reduction="add"), x)
+    return put_back(x, emit("copy", [numbers_of(x), *node.inputs[1:]], node.attributes)[0], g)
 
 
 _KINDS: dict[str, Callable[[Node, Tensor, Tensor], Tensor]] = {

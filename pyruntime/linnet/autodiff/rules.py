@@ -1,12 +1,12 @@
 """Gradient rules, one per op: (node, gradients of its outputs, which inputs need one) -> gradients of its inputs.
-RULES is the table; maps.py has that of `map`, copies.py that of `copy`, windows.py those of conv, pool and resize."""
+RULES is the table; other families of ops have files of their own (maps.py, copies.py, windows.py, indexing.py, ...)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from linnet import ops
-from linnet.autodiff import windows
+from linnet.autodiff import indexing, quantized, windows
 from linnet.autodiff._tools import (
     FLOAT_DTYPES,
     Gradients,
@@ -15,7 +15,7 @@ from linnet.autodiff._tools import (
     constant_of,
     elementwise,
     expand_like,
-    filled,
+    first,
     integers,
     operand,
     reshape_like,
@@ -28,18 +28,9 @@ from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
 from linnet.autodiff.recurrent import recurrent_gradient
-from linnet.autodiff.sparse import rows_of
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
-
-
-def _first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
-    """Input 0, output 0 and its gradient."""
-    x, g = node.inputs[0], given[0]
-    if x is None or g is None or any(extra is not None for extra in given[1:]):
-        raise GraphError("only its first output has a gradient", code=301)
-    return x, node.outputs[0], g
 
 
 def _reduced_axes(node: Node, x: Tensor) -> list[int]:
@@ -58,7 +49,7 @@ def _count(x: Tensor, axes: list[int]) -> Tensor:
 
 def reduce_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """By kind; maxima and minima share the gradient evenly among equal elements."""
-    x, y, g = _first(node, given)
+    x, y, g = first(node, given)
     kind = node.attribute("kind")
     if kind == "sum" and node.attribute("keep_dims"):
         return [expand_like(g, x)]  # whatever the axes are, which may be computed
@@ -104,7 +95,7 @@ def _prod(x: Tensor, axes: list[int], g: Tensor) -> Tensor:
 
 def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Two matmuls, summed over broadcast batch dimensions; bias: a sum."""
-    _, _, g = _first(node, given)
+    _, _, g = first(node, given)
     a, b = node.inputs[0], node.inputs[1]
     assert a is not None and b is not None
     bias, ta, tb = operand(node, 2), node.attribute("transpose_a"), node.attribute("transpose_b")
@@ -142,13 +133,38 @@ def matmul_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
 
 def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """y * (g - sum(g * y)); of the logarithm: g - exp(y) * sum(g)."""
-    _, y, g = _first(node, given)
+    _, y, g = first(node, given)
     axes = [node.attribute("axis")]
     if node.attribute("log"):
+        if (single := _single(g, y, axes[0])) is not None:
+            return [single]
         total = ops.reduce(g, kind="sum", axes=axes)
         return [elementwise([g, y, total], lambda d, v, s: d - v.unary("exp") * s, y.dtype)]
     total = ops.reduce(ops.multiply(g, y), kind="sum", axes=axes)
     return [elementwise([g, y, total], lambda d, v, s: v * (d - s), y.dtype)]
+
+
+def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
+    """The gradient of a log-softmax of which one element per line was taken, in one map: g is zeros with one element per line
+    scattered into them (gather_gradient), which are then not needed."""
+    node, shape = g.node, shape_of(y)
+    axis %= len(shape)
+    if node is None or node.op != "scatter" or node.attribute("kind") != "elements":
+        return None
+    zeros, indices, picked = node.inputs
+    assert zeros is not None and indices is not None and picked is not None
+    source = zeros.node.inputs[0] if zeros.node is not None and zeros.node.op == "copy" else zeros
+    empty = source is not None and source.data is not None and not source.data.any()
+    size, wanted = shape[axis], tuple(1 if i == axis else d for i, d in enumerate(shape))
+    if not empty or node.attribute("axis") % len(shape) != axis or shape_of(indices) != wanted or None in wanted:
+        return None
+    if not isinstance(size, int) or size >= 2**31:
+        return None
+
+    own = elementwise([indices], lambda i: (i < 0).select(i + size, i), "i32")
+    return elementwise(
+        [picked, y, own], lambda d, v, i: v.iota(axis, "i32").eq(i).select(d, 0.0) - v.unary("exp") * d, y.dtype
+    )
 
 
 def _normal(x: Tensor, axes: list[int], epsilon: float, rms: bool) -> Tensor:
@@ -166,14 +182,22 @@ def _affine(x: Tensor, scale: Tensor | None, bias: Tensor | None) -> Tensor:
 
 def layer_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Through means and maps."""
-    x, _, g = _first(node, given)
+    x, epsilon, rms = node.inputs[0], node.attribute("epsilon"), node.attribute("rms")
+    assert x is not None
     rank = len(shape_of(x))
     axes = list(range(node.attribute("axis") % rank, rank))
 
-    def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
-        return _affine(_normal(x, axes, node.attribute("epsilon"), node.attribute("rms")), scale, bias)
+    def build(x: Tensor, scale: Tensor | None = None, bias: Tensor | None = None) -> list[Tensor]:
+        made = [_affine(_normal(x, axes, epsilon, rms), scale, bias)]
+        if any(g is not None for g in given[1:]):
+            mean = ops.reduce(x, kind="mean", axes=axes)
+            made.append(ops.scale(mean, 0.0) if rms else mean)
+            rest = ops.subtract(x, made[1])
+            square = ops.reduce(ops.multiply(rest, rest), kind="mean", axes=axes)
+            made.append(elementwise([square], lambda s: 1.0 / (s + epsilon).unary("sqrt"), x.dtype))
+        return made
 
-    return through(build, node.inputs, g, needs)
+    return through(build, node.inputs, given, needs)
 
 
 def _along(t: Tensor, rank: int, axis: int) -> Tensor:
@@ -188,7 +212,7 @@ def _per_channel(t: Tensor | None, rank: int, channel_axis: int) -> Tensor | Non
 def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """g * scale / deviation for x; the others follow from two sums per channel, of g and of g * (x - mean), by maps of
     channels. Ioffe and Szegedy, "Batch normalization", 2015, section 3, where mean and variance have gradients of their own."""
-    x, _, g = _first(node, given)
+    x, _, g = first(node, given)
     scale, mean, variance = node.inputs[1], node.inputs[3], node.inputs[4]
     assert scale is not None and mean is not None and variance is not None
     rank, epsilon, axis = len(shape_of(x)), float(node.attribute("epsilon")), node.attribute("channel_axis")
@@ -197,7 +221,7 @@ def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
         factor = elementwise([scale, variance], lambda s, v: s / (v + epsilon).unary("sqrt"), x.dtype)
         result[0] = ops.multiply(g, _along(factor, rank, axis))
     if any(needs[1:]):
-        first, second = ops.moments(x, g, mean, kind="products", channel_axis=axis)
+        total, product = ops.moments(x, g, mean, kind="products", channel_axis=axis)
         bodies: list[Callable[..., Expr]] = [
             lambda a, b, s, v: b / (v + epsilon).unary("sqrt"),
             lambda a, b, s, v: a,
@@ -206,7 +230,7 @@ def batch_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
         ]
         for i, body in enumerate(bodies, 1):
             if needs[i]:
-                result[i] = first if i == 2 else elementwise([first, second, scale, variance], body, x.dtype)
+                result[i] = total if i == 2 else elementwise([total, product, scale, variance], body, x.dtype)
     return result
 
 
@@ -222,8 +246,8 @@ def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
             parts.append(_along(ops.divide(first, count), rank, axis))
         if second is not None:
             slope = _along(elementwise([second, count], lambda d, n: d * 2.0 / n, x.dtype), rank, axis)
-            mean = _along(node.outputs[0], rank, axis)
-            parts.append(elementwise([x, mean, slope], lambda v, m, s: (v - m) * s, x.dtype))
+            centre = _along(node.outputs[0], rank, axis)
+            parts.append(elementwise([x, centre, slope], lambda v, m, s: (v - m) * s, x.dtype))
         total = add_up(parts)
         return [total if shape_of(total) == shape_of(x) else expand_like(total, x)]
     g, centre = node.inputs[1], node.inputs[2]
@@ -244,7 +268,7 @@ def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
 
 def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Through a reshape to [batch, groups, the rest], means and maps."""
-    x, _, g = _first(node, given)
+    x, _, g = first(node, given)
     rank, groups, last = (
         len(shape_of(x)),
         node.attribute("groups"),
@@ -266,77 +290,9 @@ def group_norm_gradient(node: Node, given: list[Tensor | None], needs: list[bool
     return through(build, node.inputs, g, needs)
 
 
-def gather_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient added at the indices; of whole rows of a variable: these rows."""
-    x, _, g = _first(node, given)
-    indices, kind = node.inputs[1], node.attribute("kind")
-    assert indices is not None
-    rank = len(shape_of(x))
-    if kind == "elements":
-        return [ops.scatter(filled(x, 0.0), indices, g, axis=node.attribute("axis"), reduction="add")]
-    if kind == "nd":
-        if node.attribute("batch_dims"):
-            raise GraphError("gather nd with batch_dims has no gradient rule", code=301)
-        return [ops.scatter(filled(x, 0.0), indices, g, kind="nd", reduction="add")]
-    axis, count = node.attribute("axis") % rank, len(shape_of(indices))
-    if node.attribute("batch_dims"):
-        raise GraphError("gather with batch_dims has no gradient rule", code=301)
-    if axis == 0 and x.variable is not None and x.static_shape is not None:
-        return [rows_of(x, indices, g, node.attribute("from_end"))]
-    rows = ops.copy([indices], kind="unsqueeze", axes=[count])[0]
-    if axis == 0:
-        return [ops.scatter(filled(x, 0.0), rows, g, kind="nd", reduction="add")]
-    # The gathered axis goes first, on both sides.
-    there = [axis, *(i for i in range(rank) if i != axis)]
-    moved = ops.transpose(g, [*range(axis, axis + count), *range(axis), *range(axis + count, rank - 1 + count)])
-    made = ops.scatter(ops.transpose(filled(x, 0.0), there), rows, moved, kind="nd", reduction="add")
-    return [ops.transpose(made, [there.index(i) for i in range(rank)])]
-
-
-def scatter_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """none: zeros where it was written, and a gather (indices must not repeat); add: all of it, and a gather."""
-    _, _, g = _first(node, given)
-    indices, updates = node.inputs[1], node.inputs[2]
-    assert indices is not None and updates is not None
-    kind, axis, reduction = node.attribute("kind"), node.attribute("axis"), node.attribute("reduction")
-    if reduction not in ("none", "add"):
-        raise GraphError(f"scatter with reduction {reduction} has no gradient rule", code=301)
-    x_gradient: Tensor | None = None
-    if needs[0]:
-        x_gradient = g
-        if reduction == "none":
-            x_gradient = ops.scatter(g, indices, filled(updates, 0.0), kind=kind, axis=axis)
-    return [
-        x_gradient,
-        None,
-        ops.gather(g, indices, kind=kind, axis=axis if kind == "elements" else 0) if needs[2] else None,
-    ]
-
-
-def cumsum_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """cumsum the other way; of a running product (of elements that are not 0): the sum of g * y, divided by x."""
-    x, y, g = _first(node, given)
-    axis = node.inputs[1]
-    assert axis is not None
-    product = node.attribute("product")
-    back = ops.cumsum(
-        ops.multiply(g, y) if product else g, axis,
-        exclusive=node.attribute("exclusive"), reverse=not node.attribute("reverse"),
-    )  # fmt: skip
-    return [ops.divide(back, x) if product else back]
-
-
-def top_k_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
-    """Zeros, with the gradient of the values at their indices."""
-    x, _, g = _first(node, given)
-    return [
-        ops.scatter(filled(x, 0.0), node.outputs[1], g, axis=node.attribute("axis") % len(shape_of(x)), reduction="add")
-    ]
-
-
 def cast_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """Between floats: a cast back."""
-    x, _, g = _first(node, given)
+    x, _, g = first(node, given)
     return [ops.cast(g, dtype=x.dtype) if x.dtype in FLOAT_DTYPES else None]
 
 
@@ -350,15 +306,13 @@ RULES: dict[str, Rule] = {
     "batch_norm": batch_norm_gradient,
     "moments": moments_gradient,
     "group_norm": group_norm_gradient,
-    "gather": gather_gradient,
-    "scatter": scatter_gradient,
-    "cumsum": cumsum_gradient,
-    "top_k": top_k_gradient,
     "cast": cast_gradient,
     "recurrent": recurrent_gradient,
     "if": if_gradient,
     "while": while_gradient,
     "call": call_gradient,
+    **indexing.RULES,
+    **quantized.RULES,
     **windows.RULES,
 }
 """Op: its rule. What is not here raises GraphError with the reason of the op table."""

@@ -1,5 +1,5 @@
-"""Gradients of the ops that slide a window, conv, conv_transpose and pool, and of resize. They can be differentiated again.
-Spatial sizes must be numbers; the batch may be dynamic."""
+"""Gradients of the ops that slide a window, conv, conv_transpose and pool, and of resize. They can be differentiated
+again; sizes may be open."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import Any
 import numpy as np
 
 from linnet import ops
-from linnet.autodiff._tools import Gradients, Rule, reshape_like, shape_of, static
+from linnet.autodiff._tools import (
+    Gradients,
+    Rule,
+    constant_of,
+    elementwise,
+    filled,
+    integers,
+    operand,
+    reshape_like,
+    shape_of,
+    static,
+)
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor, emit
 
 
 class _Window:
-    """Strides, dilations and explicit pads of a node, from its attributes and the sizes of its tensors."""
+    """Strides, dilations and explicit pads of a node that slides a window over x and makes y, or (conv_transpose, whose
+    roles are the other way round) over y and makes x. Where sizes are open, pads that follow from them are tensors."""
 
     def __init__(self, node: Node, x: Tensor, y: Tensor, kernel: tuple[int, ...]) -> None:
         rank = len(shape_of(x))
@@ -22,23 +34,68 @@ class _Window:
         self.count = rank - 2
         last = self.channel_axis % rank == rank - 1 and rank > 2
         self.axes = list(range(1, rank - 1)) if last else list(range(2, rank))
-        self.sizes, self.out, self.kernel = static(x, self.axes), static(y, self.axes), kernel
-        self.strides = list(node.attribute("strides")) or [1] * self.count
-        self.dilations = list(node.attribute("dilations")) or [1] * self.count
-        self.span = [d * (k - 1) + 1 for d, k in zip(self.dilations, kernel, strict=True)]
-        self.pads = list(node.attribute("pads")) or [0] * (2 * self.count)
+        self.x, self.y, self.kernel = x, y, kernel
+        self.strides: list[int] = list(node.attribute("strides")) or [1] * self.count
+        self.dilations: list[int] = list(node.attribute("dilations")) or [1] * self.count
+        self.span: list[int] = [d * (k - 1) + 1 for d, k in zip(self.dilations, kernel, strict=True)]
+        self.known = all(isinstance(shape_of(t)[a], int) for t in (x, y) for a in self.axes)
         mode = "explicit" if node.op == "conv_gradient" else node.attribute("auto_pad")
-        if mode != "explicit":
-            lows, highs = [], []
-            for n, m, s, span in zip(self.sizes, self.out, self.strides, self.span, strict=True):
-                total = 0 if mode == "valid" else max((m - 1) * s + span - n, 0)
-                lows.append((total + 1) // 2 if mode == "same_lower" else total // 2)
-                highs.append(total - lows[-1])
-            self.pads = lows + highs
+        wanted = node.op == "conv_transpose" and bool(node.attribute("output_shape"))
+        self.pads = list(node.attribute("pads")) or [0] * (2 * self.count)
+        self.open_pads: tuple[Tensor, Tensor] | None = None  # before, after: i64 [count]
+        if mode != "explicit" or wanted:
+            self.pads = [0] * (2 * self.count)
+        if mode not in ("explicit", "valid") or wanted:
+            extra = (list(node.attribute("output_padding")) if node.op == "conv_transpose" else []) or [0] * self.count
+            more = mode == "same_lower" or (node.op == "conv_transpose" and mode != "same_upper")  # before than after
+            if self.known or (all(s == 1 for s in self.strides) and not wanted and not any(extra)):
+                total = [self._total(i, extra[i]) for i in range(self.count)]
+                lows = [(t + 1) // 2 if more else t // 2 for t in total]
+                self.pads = lows + [t - low for t, low in zip(total, lows, strict=True)]
+            else:
+                self.open_pads = self._open(extra, more)
+
+    def _total(self, i: int, extra: int) -> int:
+        """Of both sides of axis i: from the sizes, which a stride of 1 does not need."""
+        if not self.known:
+            return self.span[i] - 1
+        n, m = self.sizes[i], self.out[i]
+        return max((m - 1) * self.strides[i] + self.span[i] + extra - n, 0)
+
+    def _open(self, extra: list[int], more: bool) -> tuple[Tensor, Tensor]:
+        n, m = self.lengths(self.x), self.lengths(self.y)
+        rest = integers(n, [s + e for s, e in zip(self.span, extra, strict=True)])
+        operands = [n, m, integers(n, self.strides), rest]
+        total = elementwise(operands, lambda n, m, s, r: ((m - 1) * s + r - n).max(0), "i64")
+        low = elementwise([total], lambda t: (t + 1) / 2 if more else t / 2, "i64")
+        return low, ops.subtract(total, low)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        return static(self.x, self.axes)
+
+    @property
+    def out(self) -> tuple[int, ...]:
+        return static(self.y, self.axes)
+
+    def lengths(self, t: Tensor) -> Tensor:
+        """The sizes of t along the window's axes, i64 [count], whatever they are."""
+        return ops.shape(t, start=self.axes[0], end=self.axes[-1] + 1)
+
+    def resized(self, t: Tensor, before: Tensor, like: Tensor) -> Tensor:
+        """t with `before` elements more (less where negative) in front, and as many behind as make it as long as `like`."""
+        after = ops.subtract(ops.subtract(self.lengths(like), self.lengths(t)), before)
+        return ops.copy([t, ops.concat([before, after], 0)], kind="pad", axes=self.axes)[0]
 
 
 def _input_gradient(g: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
     """Of a conv's input: conv_transpose, with what the stride left over added at the end."""
+    how: dict[str, Any] = {
+        "strides": window.strides, "dilations": window.dilations, "group": group, "channel_axis": window.channel_axis,
+    }  # fmt: skip
+    if not window.known:
+        low = integers(g, window.pads[: window.count]) if window.open_pads is None else window.open_pads[0]
+        return window.resized(ops.conv_transpose(g, w, **how), ops.subtract(integers(g, 0), low), window.x)
     over = [
         n - ((m - 1) * s - low - high + span)
         for n, m, s, low, high, span in zip(
@@ -46,14 +103,13 @@ def _input_gradient(g: Tensor, w: Tensor, window: _Window, group: int) -> Tensor
             window.span, strict=True,
         )
     ]  # fmt: skip
-    return ops.conv_transpose(
-        g, w, strides=window.strides, dilations=window.dilations, pads=window.pads, group=group, output_padding=over,
-        channel_axis=window.channel_axis,
-    )  # fmt: skip
+    return ops.conv_transpose(g, w, pads=window.pads, output_padding=over, **how)
 
 
 def _weight_gradient(x: Tensor, g: Tensor, window: _Window, group: int) -> Tensor:
     """Of a conv's weights."""
+    if window.open_pads is not None:
+        x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axes=window.axes)[0]
     return ops.conv_gradient(
         x, g, kernel=window.kernel, strides=window.strides, dilations=window.dilations, pads=window.pads, group=group,
         channel_axis=window.channel_axis,
@@ -62,10 +118,14 @@ def _weight_gradient(x: Tensor, g: Tensor, window: _Window, group: int) -> Tenso
 
 def _output_gradient(x: Tensor, w: Tensor, window: _Window, group: int) -> Tensor:
     """conv itself, of the window's output size."""
+    if window.open_pads is not None:
+        x = ops.copy([x, ops.concat(list(window.open_pads), 0)], kind="pad", axes=window.axes)[0]
     made = ops.conv(
         x, w, strides=window.strides, dilations=window.dilations, pads=window.pads, group=group,
         channel_axis=window.channel_axis,
     )  # fmt: skip
+    if not window.known:
+        return window.resized(made, integers(made, [0] * window.count), window.y)
     if static(made, window.axes) == tuple(window.out):
         return made
     return ops.copy(  # output padding of a whole stride
@@ -108,10 +168,6 @@ def conv_transpose_gradient(node: Node, given: list[Tensor | None], needs: list[
     """conv for x; for w conv_gradient, of a conv whose input is this op's output."""
     x, w, g = node.inputs[0], node.inputs[1], given[0]
     assert x is not None and w is not None and g is not None
-    if node.attribute("auto_pad") != "explicit" or node.attribute("output_shape"):
-        raise GraphError(
-            "conv_transpose with auto_pad or output_shape has no gradient rule", code=301, hint="give pads"
-        )
     window, group = _window_of(node, node.outputs[0], x, w)
     result: list[Tensor | None] = [None, None, None]
     if needs[0]:
@@ -125,6 +181,21 @@ def conv_transpose_gradient(node: Node, given: list[Tensor | None], needs: list[
 
 def _cut(g: Tensor, x: Tensor, window: _Window, group: int) -> Tensor:
     """_weight_gradient, without the output padding of a whole stride that conv would make positions of."""
+    if not window.known:
+        pads = window.open_pads or (
+            integers(g, window.pads[: window.count]),
+            integers(g, window.pads[window.count :]),
+        )
+        steps = elementwise(
+            [window.lengths(x), integers(g, window.strides), integers(g, window.span)],
+            lambda m, s, span: (m - 1) * s + span, "i64",
+        )  # fmt: skip
+        after = ops.subtract(ops.subtract(steps, window.lengths(g)), pads[0])
+        g = ops.copy([g, ops.concat([pads[0], after], 0)], kind="pad", axes=window.axes)[0]
+        return ops.conv_gradient(
+            g, x, kernel=window.kernel, strides=window.strides, dilations=window.dilations, group=group,
+            channel_axis=window.channel_axis,
+        )  # fmt: skip
     low, high = window.pads[: window.count], window.pads[window.count :]
     sizes = zip(window.sizes, window.out, window.strides, window.span, low, high, strict=True)
     over = [max(n + lo + hi - span - (m - 1) * s, 0) // s * s for n, m, s, span, lo, hi in sizes]
@@ -143,14 +214,19 @@ def pool_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> 
     """pool_gradient, with the padding written out."""
     x, y, g = node.inputs[0], node.outputs[0], given[0]
     assert x is not None and g is not None
-    if node.attribute("kind") not in ("max", "average"):
-        raise GraphError(f"pool of kind {node.attribute('kind')} has no gradient rule", code=301)
     attributes: dict[str, Any] = {name: node.attribute(name) for name in _POOL}
-    if node.attribute("auto_pad") == "explicit":
-        pads = node.attribute("pads")
-    else:
-        pads = _Window(node, x, y, tuple(node.attribute("kernel"))).pads
-    return [ops.pool_gradient(x, g, pads=pads, **attributes)]
+    window = _Window(node, x, y, tuple(node.attribute("kernel")))
+    if window.open_pads is not None:
+        raise GraphError("its rule needs fixed sizes, or explicit pads", code=304, got=f"auto_pad, {x.shape}")
+    attributes["pads"] = node.attribute("pads") if node.attribute("auto_pad") == "explicit" else window.pads
+    if attributes["kind"] != "lp":
+        return [ops.pool_gradient(x, g, **attributes)]
+    # y = (sum of |x|^p)^(1/p). The adjoint of the sum is that of the mean, times how many elements a window has.
+    p = node.attribute("p")
+    inside = ops.pool(filled(x, 1.0), **{**attributes, "kind": "lp", "count_include_pad": False}, p=1)[0]
+    slope = elementwise([g, y, inside], lambda g, v, n: v.eq(0.0).select(0.0, g * n * v ** (1.0 - p)), x.dtype)
+    spread = ops.pool_gradient(x, slope, **{**attributes, "kind": "average", "count_include_pad": False})
+    return [elementwise([x, spread], lambda v, s: s * v.unary("sign") * abs(v) ** float(p - 1), x.dtype)]
 
 
 def pool_gradient_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
@@ -170,28 +246,60 @@ def resize_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -
     """Axis by axis, a product with the transposed matrix of its weights, which a resize of the unit matrix gives."""
     x, y, g = node.inputs[0], node.outputs[0], given[0]
     assert x is not None and g is not None
-    if node.attribute("coordinates") == "tf_crop_and_resize" or node.attribute("aspect") != "stretch":
-        raise GraphError("resize by regions, or with an aspect that is kept, has no gradient rule", code=301)
     rank = len(shape_of(x))
     axes = [a % rank for a in node.attribute("axes")] or list(range(rank))
-    operand_scales = node.inputs[1] if len(node.inputs) > 1 else None
-    scales: list[float] = list(node.attribute("scales"))
-    if operand_scales is not None:
-        if operand_scales.data is None:
-            raise GraphError("its rule needs constant scales", code=304, got=f"'{operand_scales.name}', computed")
-        scales = [float(v) for v in operand_scales.data]
-    fixed = {"axes": (1,), "scales": (), "sizes": ()}
+    scales, region = _scales(node), operand(node, 3)
     for i, axis in enumerate(axes):
-        if shape_of(x)[axis] == shape_of(y)[axis] and (not scales or scales[i] == 1):
+        same = shape_of(x)[axis] == shape_of(y)[axis] and shape_of(x)[axis] is not None
+        if same and region is None and (not scales or scales[i] == 1):
             continue
-        (size,), (wanted,) = static(x, [axis]), static(y, [axis])
-        eye = ops.cast(x.function.constant(np.eye(size, dtype=np.float32)), dtype=x.dtype)
-        how = {"scales": (scales[i],)} if scales else {"sizes": (wanted,)}
-        weights = emit("resize", [eye], {**node.attributes, **fixed, **how})[0]
+        weights = _resize_weights(node, x, y, axes, i, scales)
         order = [*(a for a in range(rank) if a != axis), axis]
         g = ops.matmul(ops.transpose(g, order), weights, transpose_b=True)
         g = ops.transpose(g, [order.index(a) for a in range(rank)])
     return [g]
+
+
+def _scales(node: Node) -> list[float]:
+    given = operand(node, 1)
+    if given is None:
+        return list(node.attribute("scales"))
+    if given.data is None:
+        raise GraphError("its rule needs constant scales", code=304, got=f"'{given.name}', computed")
+    return [float(v) for v in given.data]
+
+
+def _resize_weights(node: Node, x: Tensor, y: Tensor, axes: list[int], i: int, scales: list[float]) -> Tensor:
+    """[size before, size after] of axes[i]: what each element gives to each of the result."""
+    axis, region = axes[i], operand(node, 3)
+    length = ops.reshape(ops.shape(x, start=axis, end=axis + 1), [])
+    numbers = ops.range_(integers(x, 0), length, integers(x, 1))
+    column = ops.copy([numbers], kind="unsqueeze", axes=[1])[0]
+    eye = elementwise([numbers, column], lambda a, b: a.eq(b).select(1.0, 0.0), x.dtype)
+    how: dict[str, Any] = {**node.attributes, "axes": (1,), "scales": (), "sizes": (), "extrapolation_value": 0.0}
+    operands: list[Tensor | None] = [eye, None, None, None]
+    if region is not None:
+        operands[3] = ops.gather(region, integers(x, [i, i + len(axes)]))
+    if node.attribute("aspect") != "stretch" and not scales:
+        return _shared_scale(node, eye, how, static(x, axes), i)
+    if scales:
+        how["scales"] = (scales[i],)
+    else:
+        operands[2] = ops.shape(y, start=axis, end=axis + 1)
+    return emit("resize", operands, how)[0]
+
+
+def _shared_scale(node: Node, eye: Tensor, how: dict[str, Any], lengths: tuple[int, ...], i: int) -> Tensor:
+    """Where the aspect is kept, one axis decides the scale of all: it goes along, filled with ones."""
+    given = operand(node, 2)
+    wanted = list(node.attribute("sizes")) if given is None else constant_of(given, "sizes")
+    ratios = [np.float32(w) / np.float32(n) for w, n in zip(wanted, lengths, strict=True)]
+    pick = min if node.attribute("aspect") == "not_larger" else max
+    first = ratios.index(pick(ratios))
+    wide = ops.copy([ops.copy([eye], kind="unsqueeze", axes=[2])[0]], kind="expand", shape=[1, 1, lengths[first]])[0]
+    made = emit("resize", [wide], {**how, "axes": (1, 2), "sizes": (wanted[i], wanted[first])})[0]
+    row = ops.copy([made], kind="slice", starts=[0], ends=[1], axes=[2], steps=[1])[0]
+    return ops.copy([row], kind="squeeze", axes=[2])[0]
 
 
 RULES: dict[str, Rule] = {
