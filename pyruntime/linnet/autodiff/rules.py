@@ -221,10 +221,10 @@ def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
             parts.append(_along(ops.divide(first, count), rank, axis))
         if second is not None:
             slope = _along(elementwise([second, count], lambda d, n: d * 2.0 / n, x.dtype), rank, axis)
-            mean = _along(node.outputs[0], rank, axis)
-            parts.append(elementwise([x, mean, slope], lambda v, m, s: (v - m) * s, x.dtype))
-        total = add_up(parts)
-        return [total if shape_of(total) == shape_of(x) else expand_like(total, x)]
+            center = _along(node.outputs[0], rank, axis)
+            parts.append(elementwise([x, center, slope], lambda v, m, s: (v - m) * s, x.dtype))
+        whole = add_up(parts)
+        return [whole if shape_of(whole) == shape_of(x) else expand_like(whole, x)]
     g, mean = node.inputs[1], node.inputs[2]
     assert g is not None and mean is not None
     a, b = (None if t is None else _along(t, rank, axis) for t in (first, second))
