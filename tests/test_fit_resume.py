@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import linnet
 from linnet import data
 from tests.fit_script import build, examples, run
 from tests.native import ROOT
+from tests.native import build as native_build
 
 STEPS = 20
 
@@ -96,6 +98,49 @@ def test_a_stream_goes_on_where_it_was(tmp_path: Path) -> None:
             linnet.fit(build, stream, steps=steps, directory=tmp_path / name, resume=True)
     a, b = (tmp_path / name / "checkpoint-00000020.lnt" for name in ("a", "b"))
     assert a.read_bytes() == b.read_bytes()
+
+
+def test_the_native_trainer_goes_on_and_is_gone_on_from(tmp_path: Path) -> None:
+    """Epochs by turns of linnet.fit and linnet-train are the epochs of either: the same checkpoint, but for its metadata."""
+    arrays = {**examples(50), "t": examples(50)["t"].astype(np.int32)}
+    np.savez(tmp_path / "data.npz", **arrays)
+    model = tmp_path / "model.lnt"
+    build().save(model)
+    loader = data.Loader(data.Arrays(arrays), 8, seed=11, drop_last=True)
+    tool = native_build("release", "linnet-train") / "linnet-train"
+
+    def python(epochs: int, start: Path | bool) -> Path:
+        directory = tmp_path / f"python{epochs}{start is not False}"
+        history = linnet.fit(model, loader, epochs=epochs, directory=directory, resume=start)
+        return directory / f"checkpoint-{history.step:08d}.lnt"
+
+    def native(epochs: int, start: Path) -> Path:
+        path = tmp_path / f"native{epochs}.lnt"
+        path.write_bytes(start.read_bytes())
+        command = [
+            tool,
+            model,
+            "--data",
+            tmp_path / "data.npz",
+            "--batch",
+            "8",
+            "--epochs",
+            str(epochs),
+            "--checkpoint",
+            path,
+        ]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return path
+
+    last = python(3, native(2, python(1, False)))
+    found, wanted = linnet.load_checkpoint(last), linnet.load_checkpoint(python(3, False))
+    assert found.metadata["step"] == wanted.metadata["step"] == "18" and found.model == wanted.model
+    for name, value in wanted.variables.items():
+        np.testing.assert_array_equal(found.variables[name], value, err_msg=name)
+    with pytest.raises(linnet.UsageError, match=r"another order of data; expected .*'batch': 4.*'batch': 8"):
+        path = native(2, python(1, True))
+        linnet.fit(model, data.Loader(data.Arrays(arrays), 4, seed=11, drop_last=True), resume=path)
 
 
 def test_another_run_is_not_continued(tmp_path: Path) -> None:

@@ -23,11 +23,6 @@ def some(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed + sum(shape)).standard_normal(shape).astype(np.float32)
 
 
-def from_torch(module: Any) -> Named:
-    """Parameters and their gradients' keepers, under linnet's names for weight and bias."""
-    return dict(module.named_parameters())
-
-
 def check(
     build: Callable[[Tensor], Tensor],
     x: Array,

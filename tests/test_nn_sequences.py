@@ -21,47 +21,85 @@ def gates(kind: str, count: int) -> Callable[[Array], Array]:
     return lambda a: np.concatenate([np.split(a, count)[i] for i in GATES[kind]])
 
 
+def recurrent_pairs(kind: str, module: Any, layers: int, directions: int) -> dict[str, Any]:
+    """Variables of nn.lstm, gru or rnn, and what they are of PyTorch's parameters: name -> (parameters, form). PyTorch keeps two
+    biases, whose sum is linnet's, but for the hidden gate of a GRU."""
+    order, parameters = gates(kind, len(GATES[kind])), dict(module.named_parameters())
+    pairs: dict[str, Any] = {}
+    for i in range(layers):
+        ends = [f"_l{i}", f"_l{i}_reverse"][:directions]
+
+        def of(part: str, ends: list[str] = ends) -> list[Any]:
+            return [parameters[part + end] for end in ends]
+
+        name = f"{kind.lower()}/layer_{i}"
+        pairs[f"{name}/input_weight"] = of("weight_ih"), lambda *a: np.concatenate([order(v).T for v in a], 1)
+        pairs[f"{name}/weight"] = of("weight_hh"), lambda *a: np.stack([order(v) for v in a])
+        if kind == "GRU":
+            pairs[f"{name}/hidden_bias"] = of("bias_hh"), lambda *a: np.stack([order(v)[10:] for v in a])
+
+        def bias(*a: Array) -> Array:
+            own, hidden = a[: len(a) // 2], a[len(a) // 2 :]
+            kept = [np.concatenate([order(h)[:10], np.zeros(5)]) if kind == "GRU" else order(h) for h in hidden]
+            return np.concatenate([order(o) + h for o, h in zip(own, kept, strict=True)])
+
+        pairs[f"{name}/bias"] = [*of("bias_ih"), *of("bias_hh")], bias
+    return pairs
+
+
 @pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize(("layers", "bidirectional"), [(1, False), (2, True)])
-def test_recurrent_forward(kind: str, layers: int, bidirectional: bool) -> None:
+def test_recurrent(kind: str, layers: int, bidirectional: bool) -> None:
+    """Results and states, and the gradients of the input, the first states and every variable."""
     module = torch_seeded(
         lambda: getattr(torch.nn, kind)(4, 5, num_layers=layers, bidirectional=bidirectional, batch_first=True)
     )
-    graph, x, count = Graph(), some(3, 6, 4), len(GATES[kind])
-    tensor = graph.placeholder("x", ("batch", "time", 4))
-    directions, order = 2 if bidirectional else 1, gates(kind, count)
+    graph, x = Graph(), some(3, 6, 4)
+    tensor = graph.placeholder("x", ("batch", 6, 4))
+    directions = 2 if bidirectional else 1
     states = [graph.placeholder(n, (layers * directions, "batch", 5)) for n in ("h", "c")[: 2 if kind == "LSTM" else 1]]
-    initial = tuple(states) if kind == "LSTM" else states[0]
-    y, *after = getattr(nn, kind.lower())(tensor, 5, layers=layers, bidirectional=bidirectional, initial=initial)
-    parameters = {name: value.detach().numpy() for name, value in module.named_parameters()}
-    for i in range(layers):
-        ends = [f"_l{i}", f"_l{i}_reverse"][:directions]
-        name = f"{kind.lower()}/layer_{i}"
-        values = {
-            "input_weight": np.concatenate([order(parameters["weight_ih" + e]).T for e in ends], 1),
-            "weight": np.stack([order(parameters["weight_hh" + e]) for e in ends]),
-        }
-        biases = []
-        for e in ends:
-            own, hidden = order(parameters["bias_ih" + e]), order(parameters["bias_hh" + e])
-            biases.append(own + (np.concatenate([hidden[:10], np.zeros(5)]) if kind == "GRU" else hidden))
-        values["bias"] = np.concatenate(biases)
-        if kind == "GRU":
-            values["hidden_bias"] = np.stack([order(parameters["bias_hh" + e])[10:] for e in ends])
-        for part, value in values.items():
-            variable = graph.variables[f"{name}/{part}"]
-            assert variable.value.shape == value.shape
-            variable.value = np.ascontiguousarray(value, np.float32)
-    feeds = {t.name: some(layers * directions, 3, 5, seed=i) for i, t in enumerate(states)}
-    given = tuple(torch.from_numpy(v) for v in feeds.values())
-    wanted, state = module(torch.from_numpy(x), given if kind == "LSTM" else given[0])
-    graph.signature(
-        "infer", {"x": tensor, **{t.name: t for t in states}}, {"y": y, **{f"s{i}": t for i, t in enumerate(after)}}
+    y, *after = getattr(nn, kind.lower())(
+        tensor, 5, layers=layers, bidirectional=bidirectional, initial=tuple(states) if kind == "LSTM" else states[0]
     )
-    found = linnet.Session(graph).run({"x": x, **feeds})
-    np.testing.assert_allclose(found["y"], wanted.detach().numpy(), rtol=1e-5, atol=1e-6)
-    for i, value in enumerate(state if kind == "LSTM" else [state]):
-        np.testing.assert_allclose(found[f"s{i}"], value.detach().numpy(), rtol=1e-5, atol=1e-6)
+    pairs = recurrent_pairs(kind, module, layers, directions)
+    assert set(pairs) == set(graph.variables)
+    for name, (parameters, form) in pairs.items():
+        value = form(*(p.detach().numpy() for p in parameters))
+        assert graph.variables[name].value.shape == value.shape
+        graph.variables[name].value = np.ascontiguousarray(value, np.float32)
+    feeds = {"x": x, **{t.name: some(layers * directions, 3, 5, seed=i) for i, t in enumerate(states)}}
+    given = {name: torch.from_numpy(v).requires_grad_() for name, v in feeds.items()}
+    first = tuple(given[t.name] for t in states)
+    wanted, state = module(given["x"], first if kind == "LSTM" else first[0])
+    results = [wanted, *(state if kind == "LSTM" else [state])]
+    weights = [some(*t.shape, seed=3 + i) for i, t in enumerate(results)]
+    sum((t * torch.from_numpy(w)).sum() for t, w in zip(results, weights, strict=True)).backward()
+
+    outputs = {"y": y, **{f"s{i}": t for i, t in enumerate(after)}}
+    fixed = [
+        graph.placeholder(f"w{i}", [3 if d == "batch" else d for d in t.shape]) for i, t in enumerate(outputs.values())
+    ]
+    loss = sum((t * w).sum() for t, w in zip(outputs.values(), fixed, strict=True))
+    variables = [graph.variables[name] for name in pairs]
+    slopes = linnet.gradients(loss, [*variables, tensor, *states])
+    graph.signature(
+        "train",
+        {t.name: t for t in (tensor, *states, *fixed)},
+        {**outputs, **{f"d{i}": g for i, g in enumerate(slopes)}},
+    )
+    found = linnet.Session(graph, "train").run({**feeds, **{f"w{i}": w for i, w in enumerate(weights)}})
+    for name, value in zip(outputs, results, strict=True):
+        np.testing.assert_allclose(found[name], value.detach().numpy(), rtol=1e-5, atol=1e-6)
+    expected = {name: form(*(p.grad.numpy() for p in parameters)) for name, (parameters, form) in pairs.items()}
+    for name in pairs:
+        if name.endswith("/bias"):  # each of the two gets the whole gradient of their sum
+            half = len(pairs[name][0]) // 2
+            order = gates(kind, len(GATES[kind]))
+            expected[name] = np.concatenate([order(p.grad.numpy()) for p in pairs[name][0][:half]])
+    expected |= {name: t.grad.numpy() for name, t in given.items()}
+    for i, (name, value) in enumerate(expected.items()):
+        scale = np.abs(value).max()
+        np.testing.assert_allclose(found[f"d{i}"] / scale, value / scale, rtol=1e-4, atol=2e-6, err_msg=name)
 
 
 def test_lengths_and_time_major() -> None:

@@ -152,6 +152,22 @@ def test_what_onnx_has_no_op_for_is_written_out(body: str) -> None:
     )
 
 
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize(
+    "multiplier, shift", [(1073741824, -1), (1518500250, 7), (2147483647, 0), (1234567890, 20), (1 << 30, -5)]
+)
+def test_fixed_point_products_of_tflite_are_exact(multiplier: int, shift: int, single: bool) -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (4000,), "i32")
+    made = linnet.pointwise([x], lambda v: v.fixed_multiply(multiplier, shift, single))
+    graph.signature("infer", {"x": x}, {"z": made})
+    rng = np.random.default_rng(0)
+    value = (rng.standard_normal(4000) * 10 ** rng.uniform(0, 7.5, 4000)).astype(np.int32)
+    value[:64] = np.arange(-32, 32)
+    wanted = linnet.Session(graph).run({"x": value})["z"]
+    assert np.array_equal(runtime(to_onnx(graph), {"x": value})["z"], wanted)
+
+
 def test_what_cannot_be_exported_is_named_all_at_once(tmp_path: Path) -> None:
     graph = linnet.Graph()
     x = graph.placeholder("x", (4,))

@@ -30,7 +30,10 @@ STEPS = ROWS // BATCH
 def _wide(x: linnet.Tensor) -> linnet.Tensor:
     """Activations that take more than the weights."""
     image = ops.reshape(x, [0, 1, 8, 8])
-    return nn.max_pool(nn.conv(image, 24, 3, padding=1, activation="relu"), 4)
+    for _ in range(3):
+        image = nn.conv(image, 8, 3, padding=1)
+        image = ops.tanh(image) * ops.sigmoid(image)  # worth being computed again
+    return nn.max_pool(image, 4)
 
 
 def mlp(
@@ -257,24 +260,29 @@ def test_trained_variables_are_used_by_linnet_run(folder: Path, tmp_path: Path) 
 # ---- memory ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_budget_is_met_by_accumulation_and_refused_below(folder: Path, tmp_path: Path) -> None:
-    """The step of a batch in parts is that of the whole batch; what training needs at least is what the refusal says."""
+def test_a_budget_is_met_by_recomputing_then_by_accumulation_or_refused(folder: Path, tmp_path: Path) -> None:
+    """Recomputing changes no bit, a step in parts is that of the whole batch; what training needs is what the refusal says."""
     mlp(tmp_path / "wide.lnt", wide=True, accumulate=True)
     usual = (tmp_path / "wide.lnt", *USUAL[1:], "--threads", 1)
     whole = train(folder, *usual)
     full = lines(whole, "start")[0]
-    assert full["part"] == BATCH
+    assert full["part"] == BATCH and full["recomputed"] == 0
     none = train(folder, *usual, "--memory", 1000)
-    need = int(re.search(r"at least .*\((\d+) bytes\)", refused(none, "gradients accumulated over parts of"))[1])  # type: ignore[index]
-    refused(train(folder, *usual, "--memory", need - 64), "are not enough")
-    parts = []
-    for budget in (need, (need + full["peak"]) // 2, full["peak"]):
+    need = int(re.search(r"training needs .*\((\d+) bytes\)", refused(none, "gradients accumulated over parts of"))[1])  # type: ignore[index]
+    refused(train(folder, *usual, "--memory", need * 4 // 5), "are not enough")
+    ways = []
+    for budget in (need, *np.linspace(need, full["peak"], 7).astype(int)[1:-1].tolist(), full["peak"]):
         done = train(folder, *usual, "--memory", budget)
         start = lines(done, "start")[0]
-        assert start["peak"] <= budget and BATCH % start["part"] == 0
-        parts.append(start["part"])
-        np.testing.assert_allclose(losses(done), losses(whole), rtol=2e-5)
-    assert parts[0] < BATCH and parts[-1] == BATCH and parts == sorted(parts)
+        assert start["memory"] <= start["peak"] <= budget and BATCH % start["part"] == 0
+        ways.append((start["part"], start["recomputed"]))
+        if start["part"] == BATCH:
+            assert losses(done) == losses(whole)
+        else:
+            np.testing.assert_allclose(losses(done), losses(whole), rtol=2e-5)
+    print(f"{need} to {full['peak']} bytes: {ways}")
+    assert ways[0][0] < BATCH and ways[-1] == (BATCH, 0)
+    assert any(part == BATCH and recomputed for part, recomputed in ways)
 
 
 def test_a_budget_without_accumulation_says_what_would_help(folder: Path, tmp_path: Path) -> None:
@@ -309,21 +317,19 @@ def lenet(path: Path, rows: int = 640) -> list[str]:
 
 def test_lenet_of_batch_64_stays_below_20_megabytes(tmp_path: Path) -> None:
     """All of the process: code, libraries, file, buffers. 60,000 examples are not in memory (47 MB of file)."""
-    arguments = lenet(tmp_path, 60_000)
-    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    done = subprocess.run(
-        [sys.executable, "-c", "import resource, subprocess, sys; status = subprocess.call(sys.argv[1:], stdout=2); "
-         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss); sys.exit(status)",
-         str(build("release", "linnet-train") / "linnet-train"), *arguments, "--steps", "30", "--threads", "2"],
-        capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    resident = int(done.stdout) / 1024
-    start = json.loads(done.stderr.splitlines()[0])
-    print(
-        f"LeNet-5, batch 64: {resident:.1f} MB resident, {start['peak'] / 1e6:.2f} MB of it allocated; {before} KB before"
-    )
-    assert start["planned"] / 2**20 < resident < 20
+    command = [str(build("release", "linnet-train") / "linnet-train"), *lenet(tmp_path, 60_000)]
+    with subprocess.Popen(
+        [*command, "--steps", "1000000", "--threads", "2"], stdout=subprocess.PIPE, text=True
+    ) as tool:
+        assert tool.stdout is not None
+        start = json.loads(tool.stdout.readline())
+        for _ in range(30):
+            assert json.loads(tool.stdout.readline())["kind"] == "train"
+        status = Path(f"/proc/{tool.pid}/status").read_text()
+        tool.kill()
+    resident = int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) * 1024  # type: ignore[index]
+    print(f"LeNet-5, batch 64: {resident / 1e6:.1f} MB resident, {start['peak'] / 1e6:.2f} MB of it allocated")
+    assert start["planned"] < resident < 20e6
 
 
 # ---- what is wrong ---------------------------------------------------------------------------------------------------
@@ -334,7 +340,7 @@ def changed(folder: Path, path: Path, **arrays: np.ndarray) -> Path:
     return path
 
 
-@pytest.mark.parametrize("label", [5, 99, -6, 2**31 - 1, -(2**31)])
+@pytest.mark.parametrize("label", [5, 99, -1, -6, 2**31 - 1, -(2**31)])
 def test_labels_out_of_range(label: int, folder: Path, tmp_path: Path) -> None:
     labels = np.load(folder / "one.npz")["t"].copy()
     labels[17] = label
@@ -509,7 +515,7 @@ def test_sanitized(kind: str, folder: Path, tmp_path: Path) -> None:
     mlp(tmp_path / "wide.lnt", wide=True, accumulate=True)
     wide = (tmp_path / "wide.lnt", *files, "--batch", BATCH, "--json", "--threads", 2)
     whole = lines(train(folder, *wide), "start")[0]
-    small = train(folder, *wide, "--memory", whole["peak"] - 1000, kind=kind)
+    small = train(folder, *wide, "--memory", whole["peak"] * 72 // 100, kind=kind)
     assert lines(small, "start")[0]["part"] < BATCH
     mlp(tmp_path / "wild.lnt", rate=1e30)
     wild = train(folder, tmp_path / "wild.lnt", "--data", "one.npz", "--batch", BATCH, "--threads", 2, kind=kind)

@@ -317,8 +317,8 @@ def graph_of(
     m = Builder(graph, peer)
     logits = describe(m, x)
     loss = linnet.softmax_cross_entropy(logits, t).mean()
-    made = dict(zip(m.trained.values(), linnet.gradients(loss, list(m.trained.values())), strict=True))
-    updates = {**m.updates, **{v: v - rate * g for v, g in made.items()}}
-    outputs = {"loss": loss, **({f"gradient of {v.name}": g for v, g in made.items()} if gradients else {})}
+    wanted = linnet.gradients(loss, list(m.trained.values())) if gradients else []
+    updates = {**m.updates, **linnet.SGD(rate).minimize(loss, list(m.trained.values()))}
+    outputs = {"loss": loss, **{f"gradient of {v.name}": g for v, g in zip(m.trained.values(), wanted, strict=False)}}
     graph.signature("train", {"x": x, "t": t}, outputs, updates=updates)
     return linnet.passes.run(graph)

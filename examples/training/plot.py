@@ -29,8 +29,8 @@ def smooth(values: Sequence[float], window: int = 25) -> np.ndarray:
     return (total[ends] - total[starts]) / (ends - starts)
 
 
-def draw(path: Path, title: str, panels: Mapping[str, Mapping[str, Curve]]) -> None:
-    """One panel per item of `panels`, side by side: {label of the y axis: {label of the curve: curve}}."""
+def draw(path: Path, title: str, panels: Mapping[str, Mapping[str, Curve]], step: str = "step") -> None:
+    """One panel per item of `panels`, side by side: {label of the y axis: {label of the curve: curve}}. step: the x axis."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.5 * len(panels), 3.8), dpi=120, layout="constrained")
@@ -39,7 +39,7 @@ def draw(path: Path, title: str, panels: Mapping[str, Mapping[str, Curve]]) -> N
         for name, curve in curves.items():
             steps, values = curve if isinstance(curve, tuple) else (range(1, len(curve) + 1), curve)
             axes.plot(steps, values, label=name, linewidth=1.2)
-        axes.set(xlabel="step", ylabel=label)
+        axes.set(xlabel=step, ylabel=label)
         axes.grid(alpha=0.3)
         if len(curves) > 1:
             axes.legend()

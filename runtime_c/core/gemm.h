@@ -72,7 +72,8 @@ typedef struct ln_gemm_set {
 static inline int64_t ln_gemm_tile_rows(const ln_gemm_set *set, int64_t left) {
     int64_t n = ln_min(left, set->rows);
     while (set->full[n] == NULL) n--;
-    return n;
+    /* A row by itself takes as long as four: too few sums to hide the latency of the additions. */
+    return set->rows > 8 && n > 4 && left - n == 1 ? left / 2 : n;
 }
 
 /* Portable helpers, good for every ISA. */
@@ -87,6 +88,9 @@ void ln_gemm_row_sums_i16(const void *const *a, int64_t taps, int64_t rows, int6
 void ln_gemm_store_row(const ln_requant *r, int64_t channel, const void *sums, int64_t n, void *y);
 void ln_gemm_store_any(const ln_requant *r, int64_t channel, const void *sums, int64_t sums_stride, int64_t rows,
                        int64_t n, void *y, int64_t y_stride);
+
+/* Columns that are runs of k numbers, `stride` apart, to a panel [k][width]; what is beyond `columns` stays. */
+void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to);
 
 bool ln_gemm_matmul_supports(const ln_call *call, const ln_gemm_set *const *sets, int n);
 linnet_status ln_gemm_matmul_configure(ln_call *call, const ln_gemm_set *const *sets, int n);

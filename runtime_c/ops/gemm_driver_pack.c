@@ -10,15 +10,13 @@ static int64_t panel_k(const ln_gemm *g, int64_t tap, int64_t c) {
 
 enum { PACK_BLOCK = 16 }; /* channels read together, so that a cache line of the source is used up while it is hot */
 
-/* A matrix of f32 whose columns are runs of memory. */
-static void pack_transposed(const ln_gemm *g, const float *source, int64_t columns, int64_t width, float *out) {
-    for (int64_t block = 0; block < g->kc; block += PACK_BLOCK) {
-        const int64_t length = ln_min(PACK_BLOCK, g->kc - block);
-        for (int64_t n = 0; n < columns; n++) {
-            const float *from = source + n * g->b_n + block;
-            float *to = out + block * width + n;
-            for (int64_t c = 0; c < length; c++) to[c * width] = from[c];
-        }
+enum { LINE_BLOCK = 64 }; /* of a run of memory read at once: several cache lines, which the hardware fetches ahead */
+
+void ln_gemm_pack_transposed(const float *from, int64_t stride, int64_t k, int64_t columns, int64_t width, float *to) {
+    for (int64_t block = 0; block < k; block += LINE_BLOCK) {
+        const int64_t length = ln_min(LINE_BLOCK, k - block);
+        for (int64_t n = 0; n < columns; n++)
+            for (int64_t c = block; c < block + length; c++) to[c * width + n] = from[n * stride + c];
     }
 }
 
@@ -45,7 +43,8 @@ static void pack_floats(const ln_gemm *g, const char *source, int64_t first, int
     int64_t size = (int64_t)ln_dtype_size(g->panel_dtype);
     if (columns < width) memset(out, 0, (size_t)(g->segments * g->padded * width * size));
     if (g->b_dtype == LINNET_F32 && g->taps == 1 && g->b_c == 1) {
-        pack_transposed(g, (const float *)(const void *)source + first * g->b_n, columns, width, (float *)(void *)out);
+        ln_gemm_pack_transposed((const float *)(const void *)source + first * g->b_n, g->b_n, g->kc, columns, width,
+                                (float *)(void *)out);
     } else if (g->b_dtype == LINNET_F32) {
         pack_same(g, source, first, columns, width, 4, out);
     } else if (g->b_dtype == g->panel_dtype) {

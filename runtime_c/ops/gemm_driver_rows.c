@@ -180,10 +180,25 @@ static void gather_window(const ln_gemm *g, const char *base, int64_t first, int
     }
 }
 
+/* Rows that lie side by side in memory: whole cache lines are read, and handed out to as many rows. */
+static void gather_transposed(const ln_gemm *g, const float *base, int64_t count, int64_t k, char *out) {
+    enum { SIDE = 16 };
+    for (int64_t row = 0; row < count; row += SIDE, out += SIDE * g->copy_stride) {
+        const int64_t side = ln_min(SIDE, count - row);
+        for (int64_t j = 0; j < k; j++) {
+            const float *from = base + row + j * g->a_k;
+            char *to = out + j * (int64_t)sizeof *from;
+            for (int64_t i = 0; i < side; i++) memcpy(to + i * g->copy_stride, from + i, sizeof *from);
+        }
+    }
+}
+
 void ln_gemm_gather(const ln_gemm *g, const void *base, int64_t first, int64_t count, ln_gemm_range part, void *out) {
     int64_t k = (part.end - part.begin) * (g->plain ? 1 : g->kc);
     char *to = out;
-    if (g->plain)
+    if (g->plain && g->a_row == 1 && g->a_k != 1 && g->a_dtype == LINNET_F32)
+        gather_transposed(g, (const float *)base + first + part.begin * g->a_k, count, k, to);
+    else if (g->plain)
         for (int64_t i = 0; i < count; i++)
             gather_elements(g, to + i * g->copy_stride,
                             (const char *)base + ((first + i) * g->a_row + part.begin * g->a_k) * g->a_size, k);

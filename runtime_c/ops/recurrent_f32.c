@@ -144,8 +144,8 @@ static void prepare(const ln_call *call, const ln_buffers *b, const places *p, i
     for (int64_t gate = 0; gate < plan->gates; gate++, panel += hidden * width) {
         const float *w =
             (const float *)b->inputs[LN_RECURRENT_WEIGHTS] + ((d * plan->gates + gate) * hidden + first) * hidden;
-        for (int64_t k = 0; k < hidden; k++)
-            for (int64_t i = 0; i < width; i++) panel[k * width + i] = i < n ? w[i * hidden + k] : 0.0f;
+        if (n < width) memset(panel, 0, (size_t)(hidden * width) * sizeof *panel);
+        ln_gemm_pack_transposed(w, hidden, hidden, n, width, panel);
     }
     for (int64_t row = 0; row < plan->batch; row++) {
         const int64_t at = (row * plan->directions + d) * plan->padded + first, from = (d * plan->batch + row) * hidden;

@@ -29,8 +29,9 @@ static const char help[] =
     "  --fresh               begins anew, though there is a checkpoint\n"
     "  --eval FILE           like --data: the signature `eval` is run on it after each epoch\n"
     "  --eval-every N        after every N steps instead\n"
-    "  --memory 8MB          most that training may hold; where whole batches take more, gradients are\n"
-    "                        accumulated over parts of them (signatures `accumulate` and `apply`)\n"
+    "  --memory 8MB          most that training may hold; where it takes more, values are computed again\n"
+    "                        instead of kept, or else gradients accumulated over parts of a batch\n"
+    "                        (signatures `accumulate` and `apply`)\n"
     "  --log N               a line every N steps; default 100\n"
     "  --json                lines of JSON\n"
     "  --signature NAME      default train;  --eval-signature NAME  default eval\n"
@@ -163,14 +164,17 @@ static void say_start(const trainer *t) {
     linnet_plan_get_info(t->programs[TRAIN].plan, &info);
     if (t->o->json)
         printf("{\"kind\": \"start\", \"examples\": %lld, \"batch\": %lld, \"part\": %lld, \"steps_per_epoch\": %lld, "
-               "\"step\": %lld, \"steps\": %lld, \"threads\": %d, \"memory\": %zu, \"planned\": %llu, \"peak\": %zu}\n",
-               t->data.rows, t->batch, t->part, t->per_epoch, t->step, t->steps, (int)info.threads, t->memory.live,
-               (unsigned long long)info.total, t->memory.peak);
+               "\"step\": %lld, \"steps\": %lld, \"threads\": %d, \"recomputed\": %d, \"memory\": %zu, \"planned\": "
+               "%llu, \"peak\": %zu}\n",
+               t->data.rows, t->batch, t->part, t->per_epoch, t->step, t->steps, (int)info.threads,
+               (int)info.recomputed, t->memory.live, (unsigned long long)info.total, t->memory.peak);
     else {
         printf("%s: %lld examples, batches of %lld", t->o->common.model, t->data.rows, t->batch);
         if (t->accumulates) printf(" in parts of %lld", t->part);
-        printf(", %lld steps an epoch, %d thread%s, %.2f MB\n", t->per_epoch, (int)info.threads,
+        printf(", %lld steps an epoch, %d thread%s, %.2f MB", t->per_epoch, (int)info.threads,
                info.threads == 1 ? "" : "s", (double)t->memory.live / 1e6);
+        if (info.recomputed) printf(", %d ops computed twice", (int)info.recomputed);
+        putchar('\n');
         if (t->step) printf("goes on after step %lld of %s\n", t->step, t->o->checkpoint);
     }
     fflush(stdout);

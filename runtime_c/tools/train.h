@@ -100,6 +100,7 @@ typedef struct program_options {
     const linnet_allocator *allocator;
     void *arena;
     size_t arena_size;
+    uint64_t max_bytes; /* of the plan */
     bool count_special;
 } program_options;
 
@@ -149,6 +150,8 @@ typedef struct trainer {
     program programs[PROGRAMS];
     void *arena; /* of them all */
     size_t arena_bytes;
+    size_t own_bytes;     /* of model and store */
+    size_t session_bytes; /* of all sessions, less their arenas */
     bool accumulates;
     long long batch, part;            /* examples of a step, and of a run: less when gradients are accumulated */
     long long *rows;                  /* numbers of the examples of a run */

@@ -57,6 +57,7 @@ linnet_status program_plan(program *p, const program_options *o, linnet_model *m
     config.allocator = o->allocator;
     config.shapes = shapes;
     config.shape_count = d ? data_shapes(d, batch, shapes) : 0;
+    config.max_bytes = o->max_bytes;
     config.fetches = p->names;
     config.fetch_count = p->n_scalars;
     return linnet_plan_create(model, &config, &p->plan, error);

@@ -58,6 +58,7 @@ static int open_model(trainer *t) {
         t->memory.limit = 0;
         status = try_model(t, &error);
     }
+    t->own_bytes = t->memory.live;
     return status == LINNET_OK ? TOOL_OK : tool_fail_record(t->tool, &error);
 }
 
@@ -114,24 +115,41 @@ static void free_programs(trainer *t) {
     t->arena = NULL;
 }
 
+/* max_bytes: 0 for all programs but TRAIN. */
 static linnet_status plan(trainer *t, int which, const char *signature, const dataset *d, long long batch,
-                          linnet_error *error) {
+                          uint64_t max_bytes, linnet_error *error) {
+    program *p = &t->programs[which];
     program_options o = trainer_options(t);
+    const size_t before = t->memory.live;
+    linnet_plan_info info = {.struct_size = sizeof info};
+    linnet_status status;
     o.signature = signature;
-    return program_plan(&t->programs[which], &o, t->model, d, batch, error);
+    o.max_bytes = max_bytes;
+    status = program_plan(p, &o, t->model, d, batch, error);
+    if (status || linnet_plan_get_info(p->plan, &info)) return status;
+    const uint64_t rest = t->own_bytes + (t->memory.live - before) + info.activations + info.scratch;
+    t->session_bytes += info.total > rest ? (size_t)(info.total - rest) : 0;
+    return status;
 }
 
-static linnet_status plan_all(trainer *t, linnet_error *error) {
-    linnet_status status = plan(t, TRAIN, t->accumulates ? "accumulate" : train_signature(t), &t->data, t->part, error);
-    if (status == LINNET_OK && t->accumulates) status = plan(t, APPLY, "apply", NULL, 0, error);
+/* TRAIN comes last: it is planned for what all else leaves of `budget` (0: no bound, 1: the least it can do with), with
+ * values recomputed instead of kept where it must. */
+static linnet_status plan_all(trainer *t, size_t budget, linnet_error *error) {
+    linnet_status status = LINNET_OK;
+    size_t taken;
+    t->session_bytes = 0;
+    if (t->accumulates) status = plan(t, APPLY, "apply", NULL, 0, 0, error);
     if (status == LINNET_OK && t->eval_data.n) {
         const long long fixed = data_fixed_batch(&t->eval_data), all = t->eval_data.rows;
         const long long batch = fixed ? fixed : t->part < all ? t->part : all;
-        status = plan(t, EVAL, t->o->eval_signature, &t->eval_data, batch, error);
+        status = plan(t, EVAL, t->o->eval_signature, &t->eval_data, batch, 0, error);
         if (status == LINNET_OK && !fixed && all % batch)
-            status = plan(t, REST, t->o->eval_signature, &t->eval_data, all % batch, error);
+            status = plan(t, REST, t->o->eval_signature, &t->eval_data, all % batch, 0, error);
     }
-    return status;
+    if (status) return status;
+    taken = t->memory.live - t->own_bytes + t->session_bytes;
+    return plan(t, TRAIN, t->accumulates ? "accumulate" : train_signature(t), &t->data, t->part,
+                budget > taken ? budget - taken : budget > 0, error);
 }
 
 linnet_status trainer_start(trainer *t, bool count_special, linnet_error *error) {
@@ -148,7 +166,7 @@ static linnet_status make_programs(trainer *t, long long part, linnet_error *err
     linnet_status status;
     t->accumulates = part < t->batch;
     t->part = part;
-    status = plan_all(t, error);
+    status = plan_all(t, t->memory.limit, error);
     t->arena_bytes = 64;
     for (int i = 0; i < PROGRAMS; i++) {
         const size_t bytes = program_arena(&t->programs[i]);
@@ -169,7 +187,26 @@ static bool can_accumulate(const trainer *t) {
            linnet_model_find_signature(t->model, "apply") >= 0 && !data_fixed_batch(&t->data);
 }
 
-/* Nothing fits: how much the least demanding way takes is found by trying all. */
+static bool too_large(const trainer *t, linnet_status status) {
+    return (status == LINNET_OUT_OF_MEMORY && t->memory.refused) || status == LINNET_TOO_LARGE;
+}
+
+/* What programs for this part can do with, as their plans have it; less than 2: an error. */
+static size_t least_for(trainer *t, long long part, linnet_error *error) {
+    unsigned long long train = 0;
+    size_t beside;
+    linnet_status status;
+    t->accumulates = part < t->batch;
+    t->part = part;
+    t->memory.peak = t->memory.live;
+    status = plan_all(t, 1, error);
+    beside = t->memory.live - t->own_bytes + t->session_bytes;
+    free_programs(t);
+    if (status != LINNET_TOO_LARGE || sscanf(error->got, "%llu", &train) != 1) return 0;
+    return t->memory.peak > beside + train ? t->memory.peak : (size_t)train + beside;
+}
+
+/* Nothing fits: how much would do. */
 static int refuse(trainer *t) {
     linnet_error error;
     size_t least = SIZE_MAX;
@@ -180,33 +217,33 @@ static int refuse(trainer *t) {
     free_room(t);
     if (!take_room(t)) return tool_fail(t->tool, "out of memory");
     for (long long parts = 1; parts <= (can_accumulate(t) ? t->batch : 1); parts++) {
+        size_t bytes;
         if (t->batch % parts != 0) continue;
-        free_programs(t);
-        t->memory.peak = t->memory.live;
-        if (make_programs(t, t->batch / parts, &error)) return tool_fail_record(t->tool, &error);
-        if (t->memory.peak < least) {
-            least = t->memory.peak;
-            part = t->part;
-        }
+        if (!(bytes = least_for(t, t->batch / parts, &error))) return tool_fail_record(t->tool, &error);
+        if (bytes >= least) continue;
+        least = bytes;
+        part = t->batch / parts;
     }
+    /* A plan made within so much may need a little more while it is made: what is said has been tried. */
+    for (t->memory.limit = least; make_programs(t, part, &error); t->memory.limit += t->memory.limit / 32)
+        if (!too_large(t, (linnet_status)error.code)) return tool_fail_record(t->tool, &error);
     if (!can_accumulate(t))
         snprintf(way, sizeof way,
                  "; less with a smaller --batch, or if the file had the signatures 'accumulate' and "
                  "'apply' (linnet.training.signatures)");
     else if (part < t->batch)
         snprintf(way, sizeof way, ", with gradients accumulated over parts of %lld", part);
-    return tool_fail(t->tool, "--memory: %.2f MB are not enough; training needs at least %.2f MB (%zu bytes)%s",
-                     (double)t->o->memory / 1e6, (double)least / 1e6, least, way);
+    return tool_fail(t->tool, "--memory: %.2f MB are not enough; training needs %.2f MB (%zu bytes)%s",
+                     (double)t->o->memory / 1e6, (double)t->memory.limit / 1e6, t->memory.limit, way);
 }
 
+/* Whole batches first, as far as recomputing makes them fit: that changes no bit. Then ever smaller parts. */
 static int plan_within(trainer *t) {
     linnet_error error;
     linnet_status status = make_programs(t, t->batch, &error);
-    for (long long parts = 2; status == LINNET_OUT_OF_MEMORY && t->memory.refused && can_accumulate(t); parts++) {
-        if (parts > t->batch) break;
+    for (long long parts = 2; too_large(t, status) && can_accumulate(t) && parts <= t->batch; parts++)
         if (t->batch % parts == 0) status = make_programs(t, t->batch / parts, &error);
-    }
-    if (status == LINNET_OUT_OF_MEMORY && t->memory.refused) return refuse(t);
+    if (too_large(t, status)) return refuse(t);
     if (status) return tool_fail_record(t->tool, &error);
     if (!t->programs[TRAIN].n_scalars || strcmp(t->programs[TRAIN].names[0], "loss") != 0)
         return tool_fail(t->tool, "signature '%s' has no output 'loss' of one number; name it so in graph.signature",

@@ -112,7 +112,7 @@ class _Program:
             return Value(name, "bool" if i.opcode in _COMPARISONS else i.kind)
         raise Unsupported(
             f"the map opcode {i.opcode} has no counterpart in ONNX",
-            "it is arithmetic of TFLite's integer kernels: export the float model" if "fixed" in i.opcode else "",
+            "compute it otherwise",
         )
 
     def loaded(self, i: Instruction) -> Value:
@@ -294,6 +294,39 @@ def _shift(p: _Program, i: Instruction, a: str, b: str) -> str:
     return str(w.emit("Cast", [made], to=TYPES[i.kind]))
 
 
+def _fixed(p: _Program, i: Instruction, x: str) -> str:
+    """TFLite's MultiplyByQuantizedMultiplier in i64, exactly: docs/numerics.md."""
+    w, (multiplier, shift) = p.writer, i.extra
+    wide = w.emit("Cast", [x], to=TYPES["i64"])
+
+    def number(value: int) -> str:
+        return p.number(value, "i64")
+
+    def floor_divided(name: str, bits: int) -> str:
+        divisor = number(1 << bits)
+        return str(w.emit("Div", [w.emit("Sub", [name, w.emit("Mod", [name, divisor])]), divisor]))
+
+    if i.opcode == "fixed_multiply_single":
+        total = 31 + shift
+        product = w.emit("Add", [w.emit("Mul", [wide, number(multiplier)]), number(1 << (total - 1))])
+        made = w.emit("Clip", [floor_divided(product, total), number(-(1 << 31)), number((1 << 31) - 1)])
+        return str(w.emit("Cast", [made], to=TYPES["i32"]))
+    if shift < 0:
+        wrapped = w.emit("Cast", [w.emit("Mul", [wide, number(1 << -shift)])], to=TYPES["i32"])
+        wide = w.emit("Cast", [wrapped], to=TYPES["i64"])
+    product = w.emit("Mul", [wide, number(multiplier)])
+    low = w.emit("Less", [product, number(0)])
+    nudge = w.emit("Where", [low, number(1 - (1 << 30)), number(1 << 30)])
+    high = w.emit("Div", [w.emit("Add", [product, nudge]), number(1 << 31)])  # towards zero
+    if shift > 0:
+        rest = w.emit("Mod", [high, number(1 << shift)])
+        middle = ((1 << shift) - 1) >> 1
+        below = w.emit("Cast", [w.emit("Less", [high, number(0)])], to=TYPES["i64"])
+        up = w.emit("Greater", [rest, w.emit("Add", [below, number(middle)])])
+        high = w.emit("Add", [floor_divided(high, shift), w.emit("Cast", [up], to=TYPES["i64"])])
+    return str(w.emit("Cast", [high], to=TYPES["i32"]))
+
+
 _MADE: dict[str, Callable[..., str]] = {
     "ne": _not_equal,
     "mod": _mod,
@@ -303,6 +336,8 @@ _MADE: dict[str, Callable[..., str]] = {
     "expm1": _expm1,
     "trunc": _trunc,
     "not": lambda p, i, a: p.writer.emit("BitwiseNot", [a]),
+    "fixed_multiply": _fixed,
+    "fixed_multiply_single": _fixed,
     "shift_left": _shift,
     "shift_right": _shift,
     "shift_right_logical": _shift,

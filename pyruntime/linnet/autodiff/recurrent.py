@@ -26,6 +26,7 @@ def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]
         weights, gates, node.outputs[0], memory, operand(node, 2), operand(node, 3), operand(node, 4),
         *[*given, None, None][:3], kind=kind, direction=node.attribute("direction"), relu=relu, outputs=4,
     )  # fmt: skip
+    dq = dq if kind == "gru" else dp  # elsewhere the two are equal, and the other is not written
     parts = ops.copy([dq], kind="split", axis=2, outputs=directions) if directions > 1 else [dq]
     needs = [*needs, *[False] * 7][:7]
     by_weights = by_bias = None

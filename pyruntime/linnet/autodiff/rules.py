@@ -136,10 +136,35 @@ def softmax_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
     _, y, g = first(node, given)
     axes = [node.attribute("axis")]
     if node.attribute("log"):
+        if (single := _single(g, y, axes[0])) is not None:
+            return [single]
         total = ops.reduce(g, kind="sum", axes=axes)
         return [elementwise([g, y, total], lambda d, v, s: d - v.unary("exp") * s, y.dtype)]
     total = ops.reduce(ops.multiply(g, y), kind="sum", axes=axes)
     return [elementwise([g, y, total], lambda d, v, s: v * (d - s), y.dtype)]
+
+
+def _single(g: Tensor, y: Tensor, axis: int) -> Tensor | None:
+    """The gradient of a log-softmax of which one element per line was taken, in one map: g is zeros with one element per line
+    scattered into them (gather_gradient), which are then not needed."""
+    node, shape = g.node, shape_of(y)
+    axis %= len(shape)
+    if node is None or node.op != "scatter" or node.attribute("kind") != "elements":
+        return None
+    zeros, indices, picked = node.inputs
+    assert zeros is not None and indices is not None and picked is not None
+    source = zeros.node.inputs[0] if zeros.node is not None and zeros.node.op == "copy" else zeros
+    empty = source is not None and source.data is not None and not source.data.any()
+    size, wanted = shape[axis], tuple(1 if i == axis else d for i, d in enumerate(shape))
+    if not empty or node.attribute("axis") % len(shape) != axis or shape_of(indices) != wanted or None in wanted:
+        return None
+    if not isinstance(size, int) or size >= 2**31:
+        return None
+
+    own = elementwise([indices], lambda i: (i < 0).select(i + size, i), "i32")
+    return elementwise(
+        [picked, y, own], lambda d, v, i: v.iota(axis, "i32").eq(i).select(d, 0.0) - v.unary("exp") * d, y.dtype
+    )
 
 
 def _normal(x: Tensor, axes: list[int], epsilon: float, rms: bool) -> Tensor:

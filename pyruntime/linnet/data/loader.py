@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from linnet.data.source import Arrays, Batch, Source
 from linnet.errors import UsageError
+from linnet.shuffle import permutation
 
 Augment = Callable[[Batch, np.random.Generator], Batch]
 
@@ -39,7 +40,7 @@ class Loader:
     def __post_init__(self) -> None:
         index, count = self.shard
         for what, good in (
-            ("batch_size", self.batch_size >= 1), ("shard", 0 <= index < count),
+            ("batch_size", self.batch_size >= 1), ("seed", 0 <= self.seed < 1 << 64), ("shard", 0 <= index < count),
             ("prefetch", self.prefetch is None or self.prefetch >= 0),
         ):  # fmt: skip
             if not good:
@@ -61,11 +62,9 @@ class Loader:
         return (self.examples + self.batch_size - 1) // self.batch_size
 
     def order(self, epoch: int) -> npt.NDArray[np.int64]:
-        """The numbers of the examples of an epoch, in order."""
+        """The numbers of the examples of an epoch, in order: that of linnet-train with the same seed."""
         index, count = self.shard
-        every = np.arange(len(self.source))
-        if self.shuffle:
-            every = self._generator(epoch).permutation(len(self.source))
+        every = permutation(len(self.source), self.seed, epoch) if self.shuffle else np.arange(len(self.source))
         return every[index::count][: self.examples]
 
     def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
@@ -88,7 +87,7 @@ class Loader:
             yield batch
 
     def _generator(self, *place: int) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed % (1 << 64), *place])))
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, *place])))
 
 
 def _ahead(batches: Iterator[Batch], depth: int) -> Iterator[Batch]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.errors import UsageError
+from linnet.shuffle import permutation
 
 Array = npt.NDArray[Any]
 Batch = dict[str, Array]
@@ -37,7 +38,7 @@ class Source:
         """Two sources that share no example, drawn at random: the first has 1 - share of them, the second the rest."""
         if not 0.0 < share < 1.0:
             raise UsageError("this is no share", code=101, expected="a number between 0 and 1", got=repr(share))
-        order = np.random.Generator(np.random.Philox(seed)).permutation(len(self))
+        order = permutation(len(self), seed)
         count = round(len(self) * share)
         return self.subset(np.sort(order[count:])), self.subset(np.sort(order[:count]))
 

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 
 from linnet.graph import DTYPE_IDS, Function, Graph, Node, Quantization, Tensor, emit
-from linnet.mapping import Instruction, Program, Store, pointwise, program_of
+from linnet.mapping import Expr, Instruction, Program, Store, pointwise, program_of
 from linnet.straight_through import on_grid
 
 REAL = "/real"  # what is added to a variable's name for the floats that its integers stand for
 _LIMITS = {"i8": (-128, 127), "u8": (0, 255), "i16": (-32768, 32767), "u16": (0, 65535)}
 _PRODUCTS = frozenset({"conv", "conv_transpose", "matmul"})
+_CODES = frozenset({"load", "const", "cast", "add", "sub", "mul", "div", "min", "max", "round", "fixed_multiply",
+                    "fixed_multiply_single"})  # fmt: skip
 _MOVES = frozenset({"copy", "pool", "resize", "gather", "reduce"})
 
 
@@ -45,6 +47,12 @@ class _Floats:
         self.old, self.new, self.rounding = old, new, rounding
         self.reals: dict[Tensor, Tensor] = {}
         self.others: dict[Tensor, Tensor] = {}
+        self.relabels: dict[
+            Tensor, tuple[Tensor, float]
+        ] = {}  # integers under another scale: the real ones, and its ratio
+        self.numbers: dict[
+            Tensor, Tensor
+        ] = {}  # i32 without a scale, sums of stored integers say: as floats, not rounded
 
     def run(self) -> None:
         for tensor in self.old.inputs:
@@ -67,6 +75,8 @@ class _Floats:
                 made = self.new.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
             elif tensor.variable is not None:
                 made = self.new.read(tensor.variable)
+            elif tensor in self.numbers:
+                made = pointwise([self.numbers[tensor]], lambda v: v.unary("round"), tensor.dtype)
             else:  # exists as floats only
                 made = pointwise(
                     [self.reals[tensor]], lambda v: v, tensor.dtype, name=tensor.name,
@@ -109,8 +119,17 @@ class _Floats:
 
     def node(self, node: Node) -> None:
         inputs = [t for t in node.inputs if t is not None]
+        if node.op == "map" and self.codes(node):
+            return
+        if node.op == "reduce" and self.sum_of_codes(node):
+            return
+        if node.op == "cast" and node.outputs[0].dtype == "f32" and _per_tensor(inputs[0]):
+            self.others[node.outputs[0]] = self.number(inputs[0])
+            return
         if all(t.quantization is None for t in (*inputs, *node.outputs)):
             self.emit(node, [None if t is None else self.other(t) for t in node.inputs])
+        elif node.op == "copy" and self.relabelled(node):
+            return
         elif node.op in _PRODUCTS:
             self.product(node)
         elif node.op == "map":
@@ -146,6 +165,27 @@ class _Floats:
             if new.node is not None:
                 new.name = self.new.unique(old.name) if new.name != old.name else new.name
 
+    def relabelled(self, node: Node) -> bool:
+        """The same integers under another scale: importers move the scale of a product's weights there."""
+        x, y = node.inputs[0], node.outputs[0]
+        if (
+            x is None
+            or not (_per_tensor(x) and _per_tensor(y))
+            or node.attribute("kind") not in ("identity", "reshape")
+        ):
+            return False
+        assert x.quantization is not None and y.quantization is not None
+        before, after = (float(np.reshape(t.quantization.scale, -1)[0]) for t in (x, y) if t.quantization is not None)
+        if before == after or np.any(x.quantization.zero != y.quantization.zero):
+            return False
+        made = self.real(x)
+        if node.attribute("kind") == "reshape":
+            rest = [None if t is None else self.other(t) for t in node.inputs[1:]]
+            made = emit("copy", [made, *rest], node.attributes, 1, node.name, self.new)[0]
+        self.relabels[y] = made, after / before
+        self.reals[y] = pointwise([made], lambda v: v * (after / before), "f32")
+        return True
+
     def product(self, node: Node) -> None:
         """The float product of the real numbers; the bias, in i32, has the scale of x times that of w."""
         x, w = node.inputs[0], node.inputs[1]
@@ -155,6 +195,9 @@ class _Floats:
             self.emit(node, [None if t is None else self.other(t) for t in node.inputs])
             return
         operands: list[Tensor | None] = [self.real(x), self.real(w)]
+        if x in self.relabels and operands[1] is not None and operands[1].data is not None:
+            operands[0], factor = self.relabels[x]
+            operands[1] = self.new.constant(np.asarray(operands[1].data * np.float32(factor)), w.name)
         if bias is not None:
             scale = np.float64(x.quantization.scale.reshape(-1)[0]) * w.quantization.scale.astype(np.float64)
             if bias.variable is not None and bias.dtype == "i32":
@@ -198,8 +241,88 @@ class _Floats:
         dtypes = ["f32" if s.quantized else t.dtype for s, t in zip(old.stores, node.outputs, strict=True)]
         attributes = program.attributes(dtypes, node.attributes.get("shape", ()))
         assert all(d in DTYPE_IDS for d in dtypes)
-        made = emit("map", operands, attributes, len(dtypes), node.name, self.new, dtypes=dtypes)
+        kept = [None if s.quantized else t.quantization for s, t in zip(old.stores, node.outputs, strict=True)]
+        made = emit("map", operands, attributes, len(dtypes), node.name, self.new, kept, dtypes)
         for i, (store, y) in enumerate(zip(old.stores, node.outputs, strict=True)):
             if store.quantized:
                 made[i] = self.settled(made[i], y.quantization, y.dtype)
         self.keep(node, made)
+
+    def codes(self, node: Node) -> bool:
+        """A program over stored integers (TFLite's sums of quantized tensors are such), as the same program over real numbers:
+        what is loaded is real / scale + zero, and fixed-point factors are factors. False: it is none, or cannot be one."""
+        program = program_of(node)
+        assert program is not None
+        given = {i: t for i, t in enumerate(node.inputs) if t is not None}
+        stored = [t for t in given.values() if _per_tensor(t) or t in self.numbers or t.dtype == "f32"]
+        if (
+            all(t.dtype == "f32" for t in (*given.values(), *node.outputs))
+            or any(i.opcode not in _CODES for i in program.code)
+            or any(s.quantized for s in program.stores)
+        ):
+            return False
+        if not all(_per_tensor(t) or t.dtype == "i32" for t in node.outputs):
+            return False
+        if any(t not in stored and t.data is None for t in given.values()):
+            return False
+        operands = [self.number(t) for t in given.values()]
+        places = {i: n for n, i in enumerate(given)}
+
+        def body(*values: Expr) -> tuple[Expr, ...]:
+            made: list[Expr] = []
+            for i in program.code:
+                args = [made[r] for r in i.args]
+                if i.opcode == "load":
+                    made.append(values[places[i.operand]].cast("f32"))
+                elif i.opcode == "const":
+                    made.append(values[0].cast("f32").lift(float(i.number)))
+                elif i.opcode in ("cast", "round"):
+                    made.append(args[0])
+                elif i.opcode.startswith("fixed"):
+                    multiplier, shift = i.extra
+                    made.append(args[0] * float(multiplier * 2.0 ** (-31 - shift)))
+                else:
+                    made.append(args[0].binary(i.opcode, args[1]))
+            return tuple(made[store.register] for store in program.stores)
+
+        made = pointwise(operands, body, ["f32"] * len(node.outputs), name=node.name, function=self.new)
+        for number, y in zip(made, node.outputs, strict=True):
+            q = y.quantization
+            if q is None:
+                self.numbers[y] = number
+                continue
+            zero, scale = (float(np.reshape(v, -1)[0]) for v in (q.zero, q.scale))
+            real = pointwise([number], lambda v, z=zero, s=scale: (v - z) * s, "f32")
+            self.reals[y] = self.settled(real, q, y.dtype)
+        return True
+
+    def number(self, tensor: Tensor) -> Tensor:
+        """The integers of a tensor as floats that are not rounded."""
+        q = tensor.quantization
+        if tensor in self.numbers:
+            return self.numbers[tensor]
+        if q is None or tensor.data is not None:
+            return self.other(tensor)
+        scale, zero = np.float32(np.reshape(q.scale, -1)[0]), float(np.reshape(q.zero, -1)[0])
+        made: Tensor = pointwise([self.real(tensor)], lambda v: v * float(1 / scale) + zero, "f32")
+        return made
+
+    def sum_of_codes(self, node: Node) -> bool:
+        """A sum of stored integers, in i32."""
+        x, y = node.inputs[0], node.outputs[0]
+        if (
+            x is None
+            or y.dtype != "i32"
+            or y.quantization is not None
+            or node.attribute("kind") not in ("sum", "max", "min")
+        ):
+            return False
+        if not (_per_tensor(x) or x in self.numbers) or x.data is not None:
+            return False
+        rest = [None if t is None else self.other(t) for t in node.inputs[1:]]
+        self.numbers[y] = emit("reduce", [self.number(x), *rest], node.attributes, 1, node.name, self.new)[0]
+        return True
+
+
+def _per_tensor(tensor: Tensor) -> bool:
+    return tensor.quantization is not None and tensor.quantization.axis is None and tensor.dtype in _LIMITS

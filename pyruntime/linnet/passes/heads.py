@@ -6,20 +6,26 @@ from __future__ import annotations
 from linnet import init
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Function, Graph, Node, Tensor, emit
+from linnet.mapping import pointwise
 from linnet.passes.weights import declare, to_main
 
 LAYERS = frozenset({"matmul", "conv"})
-_POINTWISE = frozenset({"map", "cast", "softmax", "copy", "quantize", "dequantize", "batch_norm", "reduce", "pool"})
+_POINTWISE = frozenset(
+    {"map", "cast", "softmax", "copy", "gather", "quantize", "dequantize", "batch_norm", "reduce", "pool"}
+)
 
 
-def replace_head(graph: Graph, classes: int, output: str = "", scope: str = "head") -> Tensor:
+def replace_head(
+    graph: Graph, classes: int, output: str = "", scope: str = "head", standardize: bool = False
+) -> Tensor:
     """Gives a classifier a last layer of its own for `classes` classes, in place, and returns its logits [batch, classes].
 
     The head that goes is the last matmul or 1x1 conv with weights of its own before the output (`output`: which one, where
     there are several), with all that follows it, a softmax for example. The new one is dense, with variables `head/weight`
     (Glorot) and `head/bias` (zeros). The signature "infer" then gives "logits" and "probabilities", and no other output;
-    the head's input is the tensor `features` of `graph.main`. Raises UsageError for a bad argument, GraphError where no such
-    layer is found.
+    the head's input is the tensor `features` of `graph.main`. standardize: the head first takes off `head/mean` and
+    multiplies by `head/scale`, variables that no optimizer trains (zeros and ones until somebody sets them). Raises UsageError
+    for a bad argument, GraphError where no such layer is found.
     """
     if classes < 2:
         raise UsageError("a classifier needs classes", code=101, expected="at least 2", got=str(classes))
@@ -39,18 +45,33 @@ def replace_head(graph: Graph, classes: int, output: str = "", scope: str = "hea
     features = _vectors(layer)
     if not isinstance(features.shape[-1] if features.shape else None, int):
         raise GraphError("the head's input has no fixed size", code=304, tensor=features.name, got=str(features.shape))
+    if features.quantization is not None:
+        features = pointwise([features], lambda v: v, "f32", dequantize=True)
     function._names.discard(features.name)
     features.name = function.unique("features")
     width = int(features.shape[-1])  # type: ignore[index, arg-type]
     with graph.scope(scope):
-        weights = graph.variable("weight", init.glorot((width, classes), dtype=features.dtype))
-        bias = graph.variable("bias", init.zeros(classes, dtype=features.dtype))
-    logits = emit("matmul", [features, weights.tensor(features), bias.tensor(features)], {}, name="logits")[0]
+        graph.variable("weight", init.glorot((width, classes), dtype=features.dtype))
+        graph.variable("bias", init.zeros(classes, dtype=features.dtype))
+        if standardize:
+            graph.variable("mean", init.zeros(width, dtype=features.dtype), trainable=False)
+            graph.variable("scale", init.constant(width, 1.0, dtype=features.dtype), trainable=False)
+    logits = apply_head(features, scope, "logits")
     probabilities = emit("softmax", [logits], {"axis": -1}, name="probabilities")[0]
     function.outputs = [logits, probabilities]
     _keep_needed(function)
     declare(graph, names, ["logits", "probabilities"])
     return logits
+
+
+def apply_head(features: Tensor, scope: str = "head", name: str = "") -> Tensor:
+    """The head that `replace_head` made, on other features [n, width]: its logits."""
+    variables = features.function.graph.variables
+    if f"{scope}/mean" in variables:
+        mean, scale = (variables[f"{scope}/{n}"].tensor(features) for n in ("mean", "scale"))
+        features = pointwise([features, mean, scale], lambda v, m, s: (v - m) * s, features.dtype)
+    weight, bias = (variables[f"{scope}/{n}"].tensor(features) for n in ("weight", "bias"))
+    return emit("matmul", [features, weight, bias], {}, name=name)[0]
 
 
 def _last_layer(function: Function, output: Tensor) -> Node:

@@ -21,11 +21,13 @@ Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] |
 
 @dataclasses.dataclass(frozen=True)
 class Feed:
-    """Epochs of batches. length: batches in an epoch, None where only the end tells."""
+    """Epochs of batches. length: batches in an epoch, None where only the end tells. native: the order in linnet-train's
+    words, for checkpoints; empty when it has no such order."""
 
     make: Callable[[int, int], Iterator[Batch]]
     length: int | None
     description: dict[str, Any]
+    native: dict[str, int] = dataclasses.field(default_factory=dict)
 
     def epoch(self, number: int, start: int) -> Generator[tuple[Batch, bool]]:
         """The batches of an epoch from number `start` on, and whether each is its last."""
@@ -88,7 +90,15 @@ def feed_of(
             "shuffle": loader.shuffle, "data_seed": loader.seed, "drop_last": loader.drop_last,
             "shard": list(loader.shard), "augmentations": len(loader.augment),
         },
+        _native(loader),
     )  # fmt: skip
+
+
+def _native(loader: Loader) -> dict[str, int]:
+    whole = loader.drop_last or len(loader.source) % loader.batch_size == 0
+    if not whole or not loader.shuffle or loader.augment or loader.shard != (0, 1):
+        return {}
+    return {"seed": loader.seed, "batch": loader.batch_size, "examples": len(loader.source)}
 
 
 def _loader(

