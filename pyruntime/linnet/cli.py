@@ -409,6 +409,7 @@ def bench(
 
 
 cli.add_command(cli_training.export)
+cli.add_command(cli_training.train)
 cli.add_command(cli_training.finetune)
 
 
