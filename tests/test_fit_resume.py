@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -64,6 +65,24 @@ def test_killed_without_warning(tmp_path: Path, straight: Path) -> None:
         file.write('{"kind": "st')  # and a line was being written
     run(str(tmp_path), STEPS)
     check(tmp_path, straight)
+
+
+@pytest.mark.soak
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """Twelve times, most of them while something is being written, as every step writes a checkpoint."""
+    code = "import sys; from tests.fit_script import run; run(sys.argv[1], 600, every=1)"
+    run(str(tmp_path / "straight"), 600, every=1, resume=False)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "killed")], cwd=ROOT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=float(rng.uniform(0.6, 1.4)))
+        process.kill()
+        process.wait()
+    run(str(tmp_path / "killed"), 600, every=1)
+    for name in ("checkpoint-00000600.lnt", "best.lnt", "metrics.jsonl"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
+    assert len(json.loads((tmp_path / "killed" / "manifest.json").read_text())["resumed"]) > 1
 
 
 @pytest.mark.parametrize(("signal", "code"), [("SIGINT", -2), ("SIGTERM", -15)])

@@ -255,6 +255,20 @@ def test_trained_variables_are_used_by_linnet_run(folder: Path, tmp_path: Path) 
     store.load(tmp_path / "a")
     expected = linnet.Session(model, store=store, threads=1).run({"x": x})["logits"]
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "logits.npy"), expected)
+    words = [
+        "run",
+        str(folder / "model.lnt"),
+        "--input",
+        "x.npy",
+        "--checkpoint",
+        "a",
+        "--threads",
+        "1",
+        "--output-dir",
+        "py",
+    ]
+    subprocess.run([sys.executable, "-m", "linnet", *words], cwd=tmp_path, check=True, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "py" / "logits.npy"), expected)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
