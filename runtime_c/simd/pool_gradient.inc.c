@@ -2,10 +2,12 @@
  * image, whose windows follow one another. Compiled per ISA; planning and the reference are in ops/pool_gradient.c. */
 #include "ops/pool.h"
 
-static inline vf pg_load(const float *p, int n) { return n == VF_WIDTH ? vf_load(p) : vf_load_partial(p, n); }
+static LN_ALWAYS_INLINE vf pg_load(const bool whole, const float *p, int n) {
+    return whole ? vf_load(p) : vf_load_partial(p, n);
+}
 
-static inline void pg_store(float *p, int n, vf v) {
-    if (n == VF_WIDTH)
+static LN_ALWAYS_INLINE void pg_store(const bool whole, float *p, int n, vf v) {
+    if (whole)
         vf_store(p, v);
     else
         vf_store_partial(p, n, v);
@@ -28,14 +30,15 @@ static inline void pg_axis(const ln_pool_plan *p, pg_spans *s, int axis, int64_t
 }
 
 /* n channels of one window. */
-static LN_ALWAYS_INLINE void pg_window(const bool average, const pg_spans *s, const float *x, vf g, float *dx, int n) {
-    vf best = average ? g : pg_load(x, n);
+static LN_ALWAYS_INLINE void pg_window(const bool average, const bool whole, const pg_spans *s, const float *x, vf g,
+                                       float *dx, int n) {
+    vf best = average ? g : pg_load(whole, x, n);
     vi best_at = vi_zero();
     int32_t tap = 0;
     for (int64_t kz = 0; kz < s->n[0] && !average; kz++)
         for (int64_t ky = 0; ky < s->n[1]; ky++)
             for (int64_t kx = 0; kx < s->n[2]; kx++, tap++) {
-                vf v = pg_load(x + kz * s->x[0] + ky * s->x[1] + kx * s->x[2], n);
+                vf v = pg_load(whole, x + kz * s->x[0] + ky * s->x[1] + kx * s->x[2], n);
                 vm better = vf_gt(v, best);
                 best = vf_select(better, v, best);
                 best_at = vi_select(better, vi_set1(tap), best_at);
@@ -46,22 +49,29 @@ static LN_ALWAYS_INLINE void pg_window(const bool average, const pg_spans *s, co
             for (int64_t kx = 0; kx < s->n[2]; kx++, tap++) {
                 vf part = average ? g : vf_select(vi_eq(best_at, vi_set1(tap)), g, vf_zero());
                 float *to = dx + kz * s->dx[0] + ky * s->dx[1] + kx * s->dx[2];
-                pg_store(to, n, vf_add(pg_load(to, n), part));
+                pg_store(whole, to, n, vf_add(pg_load(whole, to, n), part));
             }
 }
 
-/* All channels of one window. */
+/* All channels of one window. A last vector of few channels may be whole as well while it stays inside the image, which
+ * this thread alone works on: g is 0 in the lanes of the next pixel. */
 static void pg_position(const ln_pool_plan *p, const pg_spans *s, const float *x, const float *g, int64_t channels,
                         float *dx, int64_t count) {
     if (s->n[0] * s->n[1] * s->n[2] == 0) return;
-    x += s->x_at[0] + s->x_at[1] + s->x_at[2], dx += s->dx_at[0] + s->dx_at[1] + s->dx_at[2];
+    const int64_t x_at = s->x_at[0] + s->x_at[1] + s->x_at[2], dx_at = s->dx_at[0] + s->dx_at[1] + s->dx_at[2];
+    int64_t x_end = x_at + VF_WIDTH, dx_end = dx_at + VF_WIDTH;
+    for (int i = 0; i < 3; i++) x_end += (s->n[i] - 1) * s->x[i], dx_end += (s->n[i] - 1) * s->dx[i];
     for (int64_t c = 0; c < channels; c += VF_WIDTH) {
         const int n = (int)ln_min(VF_WIDTH, channels - c);
-        const vf v = pg_load(g + c, n);
+        const bool whole = n == VF_WIDTH || (p->chunks == 1 && x_end + c <= p->x_image && dx_end + c <= p->dx_image);
+        const vf v = n == VF_WIDTH ? vf_load(g + c) : vf_load_partial(g + c, n);
+        const vf share = p->kind == LN_POOL_GRADIENT_KIND_AVERAGE ? vf_div(v, vf_set1((float)ln_max(1, count))) : v;
         if (p->kind == LN_POOL_GRADIENT_KIND_AVERAGE)
-            pg_window(true, s, x, vf_div(v, vf_set1((float)ln_max(1, count))), dx + c, n);
+            pg_window(true, false, s, x, share, dx + dx_at + c, n);
+        else if (whole)
+            pg_window(false, true, s, x + x_at + c, v, dx + dx_at + c, n);
         else
-            pg_window(false, s, x + c, v, dx + c, n);
+            pg_window(false, false, s, x + x_at + c, v, dx + dx_at + c, n);
     }
 }
 
@@ -82,7 +92,7 @@ static linnet_status pg_run(const ln_call *call, const ln_buffers *b, int phase,
                 for (int64_t i = 0; i < w->in[2]; i++) {
                     float *to = dx + z * p->dx.s[0] + y * p->dx.s[1] + i * p->dx.s[2];
                     for (int64_t c = 0; c < channels; c += VF_WIDTH)
-                        pg_store(to + c, (int)ln_min(VF_WIDTH, channels - c), vf_zero());
+                        vf_store_partial(to + c, (int)ln_min(VF_WIDTH, channels - c), vf_zero());
                 }
         pg_spans s;
         for (int64_t oz = 0; oz < w->out[0]; oz++) {
