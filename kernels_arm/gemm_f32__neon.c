@@ -140,4 +140,5 @@ static const ln_gemm_set *const sets[] = {&ln_gemm_f32__neon};
 
 LN_GEMM_KERNELS(f32__neon, "matmul_f32_8x8__neon", "conv_f32_igemm_8x8__neon", "conv_transpose_f32_8x8__neon",
                 LN_ISA_NEON, sets)
-LN_GEMM_GRADIENT(f32__neon, "conv_gradient_f32_8x8__neon", LN_ISA_NEON, &ln_gemm_f32__neon)
+LN_GEMM_BACKWARD(f32__neon, "conv_gradient_f32_8x8__neon", "conv_transpose_scatter_f32_8x8__neon", LN_ISA_NEON,
+                 &ln_gemm_f32__neon)

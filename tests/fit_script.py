@@ -65,12 +65,12 @@ class Killed(linnet.Callback):
 
 
 def run(
-    directory: str, steps: int, *callbacks: linnet.Callback, resume: bool = True, **arguments: Any
+    directory: str, steps: int, *callbacks: linnet.Callback, every: int = 5, resume: bool = True, **arguments: Any
 ) -> linnet.History:
     return linnet.fit(
         build, examples(), steps=steps, batch_size=8, augment=[data.flip("x"), data.shift("x", 1)],
         validation=examples(20), seed=3, directory=directory, resume=resume, log_every=1,
-        saver=linnet.Saver(every=5, keep=2, best=("val_loss", "min")),
+        saver=linnet.Saver(every=every, keep=2, best=("val_loss", "min")),
         callbacks=[linnet.EarlyStopping("val_loss", patience=50), *callbacks], **arguments,
     )  # fmt: skip
 

@@ -111,6 +111,10 @@ def test_c_snippets_compile_and_run(page: Path, folder: Path) -> None:
 @pytest.mark.parametrize("page", _with("sh"), ids=_name)
 def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
     """make targets exist, linnet commands have their options, and commands on the digit model are run."""
+    script = folder / "snippets.py"
+    if any("linnet-train" in body for body in snippets(page, "sh")):  # on what the page's Python has made
+        script.write_text("\n".join(snippets(page, "python")))
+        run([sys.executable, str(script)], cwd=folder)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for body in snippets(page, "sh"):
         for line in body.replace("\\\n", " ").splitlines():
@@ -121,7 +125,7 @@ def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
                 assert words[1] in targets, line
             elif words[0] == "linnet":
                 _linnet(line, words[1:], folder)
-            elif words[0] in ("linnet-run", "linnet-bench"):
+            elif words[0] in ("linnet-run", "linnet-bench", "linnet-train"):
                 run([str(build("release") / words[0]), *words[1:]], cwd=folder)
             else:
                 assert shutil.which(words[0]) or words[0] in ("pip", "cd", ".", "source"), line

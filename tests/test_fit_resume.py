@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet import data
+from linnet import data, nn
 from tests.fit_script import build, examples, run
 from tests.native import ROOT
 from tests.native import build as native_build
@@ -64,6 +65,24 @@ def test_killed_without_warning(tmp_path: Path, straight: Path) -> None:
         file.write('{"kind": "st')  # and a line was being written
     run(str(tmp_path), STEPS)
     check(tmp_path, straight)
+
+
+@pytest.mark.soak
+def test_killed_at_any_moment(tmp_path: Path) -> None:
+    """Twelve times, most of them while something is being written, as every step writes a checkpoint."""
+    code = "import sys; from tests.fit_script import run; run(sys.argv[1], 600, every=1)"
+    run(str(tmp_path / "straight"), 600, every=1, resume=False)
+    rng = np.random.default_rng(0)
+    for _ in range(12):
+        process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "killed")], cwd=ROOT)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=float(rng.uniform(0.6, 1.4)))
+        process.kill()
+        process.wait()
+    run(str(tmp_path / "killed"), 600, every=1)
+    for name in ("checkpoint-00000600.lnt", "best.lnt", "metrics.jsonl"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), name
+    assert len(json.loads((tmp_path / "killed" / "manifest.json").read_text())["resumed"]) > 1
 
 
 @pytest.mark.parametrize(("signal", "code"), [("SIGINT", -2), ("SIGTERM", -15)])
@@ -141,6 +160,49 @@ def test_the_native_trainer_goes_on_and_is_gone_on_from(tmp_path: Path) -> None:
     with pytest.raises(linnet.UsageError, match=r"another order of data; expected .*'batch': 4.*'batch': 8"):
         path = native(2, python(1, True))
         linnet.fit(model, data.Loader(data.Arrays(arrays), 4, seed=11, drop_last=True), resume=path)
+
+
+def accumulating() -> linnet.Graph:
+    graph = linnet.Graph(seed=2)
+    x, t = graph.placeholder("x", ("batch", 2, 5, 5)), graph.placeholder("t", ("batch",), "i32")
+    y = nn.dense(nn.dense(nn.flatten(x), 8, activation="tanh"), 3)
+    loss = linnet.softmax_cross_entropy(y, t).mean()
+    linnet.training.signatures(graph, loss, linnet.Adam(0.02), {"x": x, "t": t}, accumulate=True)
+    return graph
+
+
+def test_accumulated_gradients_are_those_of_one_large_batch(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {"epochs": 3, "shuffle": False, "log_every": 1}
+    whole = linnet.fit(accumulating, examples(48), batch_size=16, **arguments)
+    parts = linnet.fit(accumulating, examples(48), batch_size=4, accumulate=4, **arguments)
+    assert whole.step == parts.step == 9 and len(parts.steps) == 9
+    for row, wanted in zip(parts.steps, whole.steps, strict=True):
+        assert row["loss"] == pytest.approx(wanted["loss"], rel=1e-5)
+    for name in ("dense/weight", "dense_1/bias"):
+        np.testing.assert_allclose(parts.store[name], whole.store[name], rtol=1e-3, atol=1e-5)
+
+    class Broken(linnet.data.Arrays):  # at the sixth batch: two of the second step's are added up
+        def take(self, indices: Any) -> data.Batch:
+            if 23 in indices:
+                raise RuntimeError("broken")
+            return super().take(indices)
+
+    with pytest.raises(RuntimeError, match="broken"):
+        linnet.fit(accumulating, Broken(examples(48)), batch_size=4, accumulate=4, directory=tmp_path, **arguments)
+    found = linnet.fit(
+        accumulating, examples(48), batch_size=4, accumulate=4, directory=tmp_path, resume=True, **arguments
+    )
+    for name, value in parts.store.as_dict().items():
+        np.testing.assert_array_equal(found.store[name], value, err_msg=name)
+    assert found["loss"] == parts["loss"] and found.steps == parts.steps
+    with pytest.raises(linnet.UsageError, match="no signature 'apply' to train by accumulated gradients"):
+        linnet.fit(build, examples(), accumulate=2)
+    linked = accumulating()
+    linked.variables["dense/weight"].value = np.full((50, 8), np.float32(np.inf))
+    with pytest.raises(
+        linnet.TrainingError, match=r"became nan in step 1 .*first result that is not finite is that of op"
+    ):
+        linnet.fit(linked, examples(48), accumulate=2)
 
 
 def test_another_run_is_not_continued(tmp_path: Path) -> None:

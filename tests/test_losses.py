@@ -40,6 +40,10 @@ CASES: dict[str, Case] = {
         losses.softmax_cross_entropy, lambda x, t: F.cross_entropy(x, t.long(), reduction="none"),
         [LOGITS, LABELS.astype(np.int32)],
     ),
+    "bytes": (
+        losses.softmax_cross_entropy, lambda x, t: F.cross_entropy(x, t.long(), reduction="none"),
+        [LOGITS, LABELS.astype(np.uint8)],
+    ),
     "smoothing": (
         lambda x, t: losses.softmax_cross_entropy(x, t, label_smoothing=0.2),
         lambda x, t: F.cross_entropy(x, t, reduction="none", label_smoothing=0.2), [LOGITS, LABELS],
@@ -308,3 +312,31 @@ def test_sampled_softmax_trains_a_large_output_layer() -> None:
     for _ in range(200):
         train.run(batch())
     assert before == pytest.approx(np.log(2000), rel=1e-3) and evaluate.run(batch())["loss"] < 0.5
+
+
+def test_variables_arrays_and_numbers_are_taken() -> None:
+    graph = Graph()
+    w = graph.variable("w", np.float32([[1, 2, 3], [3, 2, 1]]))
+    results = {
+        "number": losses.mse(w, 2.0), "array": losses.huber(w, np.zeros((2, 3))),
+        "labels": linnet.softmax_cross_entropy(w, [2, 0]), "cosine": losses.cosine(w, [1, 2, 3]),
+    }  # fmt: skip
+    graph.signature("infer", {}, results)
+    found = linnet.Session(graph).run({})
+    assert found["number"].tolist() == [[1, 0, 1], [1, 0, 1]] and found["array"][0].tolist() == [0.5, 1.5, 2.5]
+    assert found["labels"] == pytest.approx([0.40760595, 0.40760595]) and found["cosine"][0] == pytest.approx(
+        0, abs=1e-6
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "message"),
+    [
+        ((4, 1), "i32", r"integers of rank 1, got i32 \[4, 1\]"), ((4,), "f32", r"probabilities .*got f32 \[4\]"),
+        ((4, 3), "bool", "probabilities"), ((5,), "i64", r"'t/class'.*\[5, 1\]"),
+    ],
+)  # fmt: skip
+def test_labels_of_another_shape_are_refused(shape: tuple[int, ...], dtype: str, message: str) -> None:
+    graph = Graph()
+    with pytest.raises(linnet.Error, match=message):
+        linnet.softmax_cross_entropy(graph.placeholder("x", (4, 3)), graph.placeholder("t", shape, dtype))

@@ -84,6 +84,11 @@ def test_a_tensor_or_variable_may_be_the_rate() -> None:
     assert session.variables["w"].tolist() == [-0.75, -0.75]
 
 
+def _minimized(rate: Any) -> Any:
+    graph = Graph()
+    return linnet.SGD(graph.constant(rate)).minimize(graph.variable("w", np.float32(1.0)) * 1.0)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -91,6 +96,8 @@ def test_a_tensor_or_variable_may_be_the_rate() -> None:
         (lambda: s.piecewise([0.1, 0.01], [5, 6]), "1 rising steps, got \\[5, 6\\]"),
         (lambda: linnet.SGD(-1.0), "'learning_rate'.*0 or more, got -1.0"),
         (lambda: linnet.SGD("fast"), "no learning rate"),
+        (lambda: linnet.Adam(betas=(0.9,)), "two betas"),
+        (lambda: _minimized(np.ones(2, np.float32)), r"one number; expected a float of shape \[\], got f32 \(2,\)"),
     ],
 )
 def test_bad_rates_are_refused(make: Callable[[], Any], message: str) -> None:

@@ -175,3 +175,38 @@ def test_an_id_out_of_range_changes_nothing() -> None:
     with pytest.raises(linnet.GraphError, match="11"):
         session.run({"ids": np.full((2, 4), 11)})
     assert (session.variables["e"] == table()).all() and session.variables["sgd/step"] == 0
+
+
+@pytest.mark.parametrize("make", [lambda: SGD(0.1), lambda: AdaGrad(0.1), lambda: Adam(0.1, lazy=True)])
+def test_memory_of_a_step_does_not_depend_on_the_rows(make: Callable[[], linnet.Optimizer]) -> None:
+    """The rows are written where the variable is: no copy of the table exists while running."""
+
+    def memory(rows: int) -> dict[str, int]:
+        graph = Graph()
+        ids = graph.placeholder("ids", (16,), "i64")
+        e = graph.variable("e", np.zeros((rows, 32), np.float32))
+        loss = (ops.gather(e.tensor(), ids, from_end=False) ** 2).sum()
+        graph.signature("train", {"ids": ids}, {"loss": loss}, updates=make().minimize(loss))
+        return linnet.Session(graph, "train").memory
+
+    small, large = memory(100), memory(20_000)
+    for region in ("activations", "scratch", "constants", "io"):
+        assert small[region] == large[region], region
+    assert large["variables"] - small["variables"] >= 19_900 * 128
+
+
+def test_a_check_that_allows_negative_indices_is_none_for_one_that_does_not() -> None:
+    """The first gather takes -1 for the last row, the second must refuse it before the variable is written over."""
+    graph = Graph()
+    ids = graph.placeholder("ids", (2,), "i64")
+    e = graph.variable("e", table())
+    first = ops.gather(e.tensor(), ids)
+    second = ops.gather(graph.constant(np.ones(ROWS, np.float32)), ids, from_end=False)
+    new = ops.scatter(e.tensor(), ops.expand_dims(ids, 1), first * 2.0, kind="nd")
+    graph.signature("train", {"ids": ids}, {"y": second}, updates={e: new})
+    session = linnet.Session(graph, "train")
+    with pytest.raises(linnet.GraphError, match="from 0 to 10, got -1"):
+        session.run({"ids": np.array([3, -1])})
+    assert (session.variables["e"] == table()).all()
+    session.run({"ids": np.array([3, 4])})
+    assert (session.variables["e"][3] == 2 * table()[3]).all()

@@ -255,6 +255,20 @@ def test_trained_variables_are_used_by_linnet_run(folder: Path, tmp_path: Path) 
     store.load(tmp_path / "a")
     expected = linnet.Session(model, store=store, threads=1).run({"x": x})["logits"]
     np.testing.assert_array_equal(np.load(tmp_path / "out" / "logits.npy"), expected)
+    words = [
+        "run",
+        str(folder / "model.lnt"),
+        "--input",
+        "x.npy",
+        "--checkpoint",
+        "a",
+        "--threads",
+        "1",
+        "--output-dir",
+        "py",
+    ]
+    subprocess.run([sys.executable, "-m", "linnet", *words], cwd=tmp_path, check=True, capture_output=True)
+    np.testing.assert_array_equal(np.load(tmp_path / "py" / "logits.npy"), expected)
 
 
 # ---- memory ----------------------------------------------------------------------------------------------------------
@@ -521,3 +535,64 @@ def test_sanitized(kind: str, folder: Path, tmp_path: Path) -> None:
     wild = train(folder, tmp_path / "wild.lnt", "--data", "one.npz", "--batch", BATCH, "--threads", 2, kind=kind)
     refused(wild, "it is from step")
     print(f"{kind}: {time.monotonic() - start:.1f} s")
+
+
+def _damaged(content: bytes, rng: np.random.Generator) -> bytes:
+    """A few bytes changed, mostly where headers are, or the end cut off."""
+    bad = bytearray(content)
+    for _ in range(rng.integers(1, 4)):
+        ends = int(rng.choice([10, 128, 400, len(bad)]))
+        at = int(rng.integers(0, min(ends, len(bad))))
+        bad[at if rng.random() < 0.5 else len(bad) - 1 - at] = int(
+            rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.integers(256)])
+        )
+    return bytes(bad[: rng.integers(0, len(bad))] if rng.random() < 0.2 else bad)
+
+
+def _try_damaged(folder: Path, tmp_path: Path, count: int, seed: int) -> list[int]:
+    """Exit statuses of training on damaged data, under AddressSanitizer; each failure is one line."""
+    rng, statuses = np.random.default_rng(seed), []
+    files = {"one.npz": "", "images.idx": "x=", "labels.idx": "t=", "x.npy": "x="}
+    np.save(folder / "x.npy", np.load(folder / "one.npz")["x"])
+    for i in range(count):
+        name = list(files)[i % len(files)]
+        (tmp_path / "bad").write_bytes(_damaged((folder / name).read_bytes(), rng))
+        data = {"x": f"x={folder}/x.npy", "t": f"t={folder}/labels.idx"}
+        arguments = ["--data", f"{files[name]}{tmp_path}/bad"]
+        if files[name]:
+            data[files[name][0]] = arguments[1]
+            arguments = ["--data", f"{data['x']},{data['t']}"]
+        scale = ["--scale", "x=1/255"] if name == "images.idx" else []
+        done = train(
+            folder, "model.lnt", *arguments, *scale, "--batch", BATCH, "--threads", 1, "--steps", 7, kind="address"
+        )
+        assert done.returncode in (0, 1, 2), f"seed {seed}, case {i}: {done.stderr[-3000:]}"
+        if done.returncode:
+            assert done.stderr.startswith("linnet-train: error: ") and done.stderr.count("\n") == 1, done.stderr
+        statuses.append(done.returncode)
+    return statuses
+
+
+def test_damaged_data_never_crashes(folder: Path, tmp_path: Path) -> None:
+    statuses = _try_damaged(folder, tmp_path, 80, 1)
+    assert 20 < statuses.count(1) + statuses.count(2) < 80
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2, 12))
+def test_damaged_data_at_length(seed: int, folder: Path, tmp_path: Path) -> None:
+    _try_damaged(folder, tmp_path, 1000, seed)
+
+
+def test_every_budget_trains_or_refuses(folder: Path, tmp_path: Path) -> None:
+    """40 budgets under AddressSanitizer: whatever allocation fails, nothing leaks, and the answer is one line or a loss."""
+    mlp(tmp_path / "wide.lnt", wide=True, accumulate=True)
+    usual = (tmp_path / "wide.lnt", "--data", "one.npz", "--batch", BATCH, "--threads", 1, "--steps", 1)
+    ends = set()
+    for budget in np.geomspace(1, 2_000_000, 40).astype(int):
+        done = train(folder, *usual, "--memory", budget, kind="address")
+        assert done.returncode in (0, 1), done.stderr[-3000:]
+        if done.returncode:
+            refused(done, "are not enough; training needs")
+        ends.add(done.returncode)
+    assert ends == {0, 1}

@@ -246,3 +246,29 @@ def test_stop_gradient_is_the_identity_without_a_derivative() -> None:
     assert np.allclose(result["y"], [0.5, -0.5, 1.0, -2.5])
     assert np.array_equal(result["dx"], [1, 1, 0, 0])
     assert np.isclose(result["ds"], (1 - 0.6) + (-1 + 0.52) + 2 - 5)  # Esser et al. 2020, equation 3
+
+
+def test_statistics_of_batch_norms_move_as_in_pytorch() -> None:
+    module = _module()
+    graph = linnet.from_onnx(_onnx(module, 1, 3, 8, 8), trainable="*")
+    variables = linnet.passes.reestimate(graph, momentum=0.1)
+    assert {v.name for v in variables} == {"1.running_mean", "1.running_var", "4.running_mean", "4.running_var"}
+    assert not any(v.trainable for v in variables)
+    model = linnet.Model(graph.to_bytes())
+    store = linnet.Store(model)
+    session = linnet.Session(model, "reestimate", store=store)
+    module.train()
+    for seed in range(3):
+        x = 2 * _x(6, 3, 8, 8, seed=seed) + 1
+        wanted = module(torch.from_numpy(x)).detach().numpy()
+        assert np.allclose(session.run({"x": x})["logits"], wanted, atol=1e-4)
+    for name, buffer in module.named_buffers():
+        if name.split(".")[1].startswith("running"):
+            assert np.allclose(store[name], buffer.numpy(), rtol=1e-4, atol=1e-5), name
+    module.eval()
+    x = _x(2, 3, 8, 8)
+    found = linnet.Session(graph.freeze(store)).run({"x": x})["logits"]
+    assert np.allclose(found, module(torch.from_numpy(x)).detach().numpy(), atol=1e-4)
+    folded = linnet.from_onnx(_onnx(_module(), 1, 3, 8, 8, folded=True), trainable="*")
+    with pytest.raises(linnet.UsageError, match="no batch norm"):
+        linnet.passes.reestimate(folded)

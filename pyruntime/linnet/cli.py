@@ -225,6 +225,7 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
 @click.option(
     "--fetch", "fetches", multiple=True, metavar="NAME", help="Compute this output or tensor instead; may be repeated."
 )
+@click.option("--checkpoint", type=click.Path(path_type=Path), help="Trained variables, as training saves them.")
 @_signature
 @_threads
 @_isa_max
@@ -236,6 +237,7 @@ def run(
     shapes: Sequence[str],
     output_dir: Path | None,
     fetches: Sequence[str],
+    checkpoint: Path | None,
     signature: str,
     threads: int | None,
     isa_max: str | None,
@@ -249,6 +251,8 @@ def run(
     from linnet.session import Session
 
     session = Session(model, signature, threads=threads, isa_max=isa_max)
+    if checkpoint is not None:
+        session.variables.load(checkpoint)
     described = Described(session.model, signature)
     specs = {spec.name: spec for spec in session.inputs}
     feeds: dict[str, Any] = {}
@@ -409,6 +413,7 @@ def bench(
 
 
 cli.add_command(cli_training.export)
+cli.add_command(cli_training.train)
 cli.add_command(cli_training.finetune)
 
 

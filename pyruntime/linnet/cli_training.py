@@ -1,13 +1,23 @@
-"""Commands that train and that leave linnet again: export, finetune. linnet.cli adds them to its group.
+"""Commands that train and that leave linnet again: train, export, finetune. linnet.cli adds them to its group.
 As there, a failure is one line on stderr, and files are written only when everything has succeeded."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
+
+from linnet.errors import FileError, UsageError
+
+if TYPE_CHECKING:
+    from linnet.data.source import Source
+    from linnet.model import Model
 
 
 @click.command(short_help="Write a .lnt model as ONNX.")
@@ -34,6 +44,135 @@ def export(model: Path, output: Path, checkpoint: Path | None, signature: str, o
         click.echo(json.dumps(report))
     else:
         click.echo(f"{model}: {len(made.graph.node)} nodes, opset {opset} -> {output}")
+
+
+def _fraction(text: str) -> float:
+    """1/255, or a number."""
+    above, _, below = text.partition("/")
+    return float(above) / float(below or 1)
+
+
+def _examples(text: str, model: Model, signature: str, scales: Sequence[str]) -> Source:
+    """The examples of --data or --eval: FILE.npz, NAME=FILE,... (.npy or idx), or a folder with a folder of images per class."""
+    from linnet import data
+
+    factors: dict[str, float] = {}
+    for pair in scales:
+        name, equals, factor = pair.partition("=")
+        try:
+            factors[name] = _fraction(factor)
+        except (ValueError, ZeroDivisionError):
+            equals = ""
+        if not equals:
+            raise UsageError("no such scale", code=101, tensor=name, expected="NAME=1/255", got=pair)
+    inputs = model.inputs(signature)
+    if Path(text).is_dir():
+        pictures = [s for s in inputs if s.shape is not None and len(s.shape) == 4]
+        labels = [s for s in inputs if s not in pictures]
+        if len(pictures) != 1 or len(labels) != 1:
+            raise UsageError("a folder of images needs a model of images and labels", code=101, tensor=text)
+        shape = pictures[0].shape or ()
+        last = shape[-1] in (1, 3) and shape[1] not in (1, 3)
+        height, width = (shape[1:3] if last else shape[2:4]) or (None, None)
+        if height is None or width is None:
+            raise UsageError("the model does not fix the size of its images", code=104, tensor=pictures[0].name)
+        steps = {"colour": "grey" if shape[-1 if last else 1] == 1 else "RGB", "layout": "NHWC" if last else "NCHW"}
+        return data.image_folder(text, (height, width), names=(pictures[0].name, labels[0].name), **steps)
+    arrays: dict[str, np.ndarray[Any, Any]] = {}
+    for part in [text] if "=" not in text else text.split(","):
+        name, _, path = part.rpartition("=")
+        found = _array(Path(path))
+        if isinstance(found, dict) != (not name):
+            raise UsageError(
+                "no such data", code=101, tensor=part, expected="FILE.npz, or NAME=FILE.npy or idx", got=text
+            )
+        arrays |= found if isinstance(found, dict) else {name: found}
+
+    def prepare(batch: data.Batch) -> data.Batch:
+        return {n: v.astype(np.float32) * np.float32(factors[n]) if n in factors else v for n, v in batch.items()}
+
+    return data.Arrays(arrays, prepare if factors else None)
+
+
+def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]:
+    """What an .npz, .npy or idx file holds. Raises FileError."""
+    from linnet import data
+
+    if path.suffix not in (".npz", ".npy"):
+        return data.read_idx(path)
+    try:
+        found = np.load(path, allow_pickle=False)
+        return {name: found[name] for name in found} if path.suffix == ".npz" else np.asarray(found)
+    except FileNotFoundError:
+        raise FileError(f"there is no file '{path}'", code=201, tensor=str(path)) from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise FileError(f"cannot read '{path}': {error}", code=202, tensor=str(path)) from None
+
+
+@click.command(short_help="Train a .lnt model that has a signature train.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option(
+    "--data", "data_", required=True, metavar="FILE", help="NPZ, NAME=FILE,... (npy, idx), or a folder of images."
+)
+@click.option("--eval", "eval_", metavar="FILE", help="Like --data: `eval` is run on it after each epoch.")
+@click.option("--eval-every", type=click.IntRange(1), help="After every N steps instead.")
+@click.option(
+    "--scale", multiple=True, metavar="NAME=1/255", help="Factor for integers that become floats of an input."
+)
+@click.option("--batch", type=click.IntRange(1), default=32, show_default=True, help="Examples of a step.")
+@click.option("--epochs", type=click.IntRange(1), help="How long, in all; default: one epoch.")
+@click.option("--steps", type=click.IntRange(1), help="How long, in all.")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Order of the examples.")
+@click.option("--directory", type=click.Path(path_type=Path), help="Of the run: it goes on there when there is one.")
+@click.option("--every", type=click.IntRange(1), help="Steps between checkpoints; default: an epoch.")
+@click.option("--best", metavar="METRIC=max|min", help="Keep best.lnt by this metric, e.g. val_accuracy=max.")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), help="The trained model (.lnt), to train on or to run."
+)
+@click.option("--threads", type=click.IntRange(1, 1024), help="Threads; default: cores of the largest cluster.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object: the last record.")
+def train(
+    model: Path,
+    data_: str,
+    eval_: str | None,
+    eval_every: int | None,
+    scale: Sequence[str],
+    batch: int,
+    epochs: int | None,
+    steps: int | None,
+    seed: int,
+    directory: Path | None,
+    every: int | None,
+    best: str | None,
+    output: Path | None,
+    threads: int | None,
+    as_json: bool,
+) -> None:
+    """Train the signature `train` of MODEL, as linnet.fit does: with a progress bar, checkpoints, records and a manifest.
+
+    linnet-train does the same without Python, and takes the same checkpoints.
+    """
+    import linnet
+
+    if directory is None and output is None:
+        raise UsageError(
+            "nothing would be kept", code=101, hint="give --directory for checkpoints, or -o for the model"
+        )
+    opened = linnet.Model(model)
+    chosen = None
+    if best is not None:
+        name, _, mode = best.partition("=")
+        chosen = (name, mode)
+    history = linnet.fit(
+        model, _examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
+        validation=_examples(eval_, opened, "eval", scale) if eval_ is not None else None, validate_every=eval_every,
+        directory=directory, resume=directory is not None, threads=threads, progress=not as_json,
+        saver=linnet.Saver(every or "epoch", best=chosen),
+    )  # fmt: skip
+    if output is not None:
+        history.graph.save(output)
+    if as_json:
+        click.echo(json.dumps({"step": history.step, "epoch": history.epoch, **(history.records or [{}])[-1]}))
 
 
 def _numbers(text: str | None) -> float | tuple[float, ...] | None:

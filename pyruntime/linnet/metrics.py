@@ -15,7 +15,7 @@ from linnet.optimizers._step import number, state
 
 
 def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The part of examples whose largest logit is that of the label: logits [..., classes], labels i32 or i64 [...], an f32
+    """The part of examples whose largest logit is that of the label: logits [..., classes], labels integers [...], an f32
     scalar."""
     return correct(logits, labels).mean()
 

@@ -15,12 +15,12 @@ from linnet.calibrate import Feeds, Range
 from linnet.errors import UsageError
 from linnet.graph import Graph, Node, Tensor
 from linnet.mapping import Expr, pointwise
-from linnet.passes.cleanup import remove_dead
-from linnet.passes.rewrite import replace
 from linnet.passes.weights import current_value, declare, trainable
 from linnet.quantization_table import Table
 from linnet.quantize import KEY, LIMITS, Quantizer, weight_axis, weight_limit
 from linnet.straight_through import on_grid, stop_gradient
+
+FLOAT = "float"  # the signature of a quantize_aware graph that rounds nothing
 
 
 def quantize_aware(
@@ -40,7 +40,8 @@ def quantize_aware(
     inputs {name: array}, from which activation ranges begin. weight_bits: 2 to 8. ranges: "average" moves them with each
     training step (side updates: new = momentum * old + (1 - momentum) * the batch's), "learned" makes them trainable
     variables. values: of the graph's variables, for example a `Store`. variables: which weights to train, as `trainable` takes
-    them. The result has its content in `main` (`find`), like an imported graph; build the loss on it, train, and call
+    them. The result has its content in `main` (`find`), like an imported graph ("infer" rounds,
+    the signature "float" does not); build the loss on it, train, and call
     `linnet.quantize(result, values=store)`: no calibration is needed. Raises UsageError for a bad argument or batch.
     """
     if (
@@ -58,11 +59,11 @@ def quantize_aware(
     signature = made.signatures["infer"]
     quantizer, tensors = _decide(made, dtype)
     quantizer.calibrate(calibration, False, None)
+    made.signatures[FLOAT] = made.signatures.pop("infer")  # over the same variables: what is quantized in the end
+    made.signatures[FLOAT].function.name = FLOAT
     inserter = _Inserter(made, quantizer, tensors, ranges == "learned", momentum, weight_bits)
     inserter.run()
-    made.metadata[KEY] = json.dumps(
-        {"dtype": dtype, "weight_bits": weight_bits, "activations": inserter.activations, "weights": inserter.weights}
-    )
+    made.metadata[KEY] = json.dumps({"dtype": dtype, "weight_bits": weight_bits, "activations": inserter.activations})
     declare(made, signature.inputs, signature.outputs)
     return made
 
@@ -105,9 +106,11 @@ def fake_quantize_weights(w: Tensor, axis: int | None, bits: int = 8) -> Tensor:
 
 def deployable(graph: Graph, values: Mapping[str, npt.ArrayLike] | None = None) -> Graph:
     """The inference graph in constants, without fake quantization if it has any."""
-    if KEY in graph.metadata:
-        graph = _stripped(graph)
-    return graph.freeze(values)
+    if KEY not in graph.metadata:
+        return graph.freeze(values)
+    made = graph.freeze(values, FLOAT)
+    del made.metadata[KEY]
+    return made
 
 
 def trained_ranges(graph: Graph, values: Mapping[str, npt.ArrayLike] | None) -> dict[str, Range]:
@@ -118,25 +121,6 @@ def trained_ranges(graph: Graph, values: Mapping[str, npt.ArrayLike] | None) -> 
         low, high = (float(current_value(graph.variables[entry[end]], values)) for end in ("low", "high"))
         table[entry["tensor"]] = Range(min(low, high), max(low, high))
     return table
-
-
-def _stripped(graph: Graph) -> Graph:
-    made = graph.copy()
-    described = json.loads(made.metadata.pop(KEY))
-    function = made.signatures["infer"].function
-    by_name = {t.name: t for t in function.tensors()}
-    table = {}
-    for entry in (*described["activations"], *described["weights"]):
-        for key in ("tensor", "fake"):
-            if entry[key] not in by_name:
-                raise UsageError(
-                    "this graph has been rewritten since quantize_aware made it", code=101, tensor=entry[key],
-                    hint="give the graph that quantize_aware returned, or its file",
-                )  # fmt: skip
-        table[by_name[entry["fake"]]] = by_name[entry["tensor"]]
-    replace(function, table)
-    remove_dead(function)
-    return made
 
 
 def _decide(graph: Graph, dtype: str) -> tuple[Quantizer, dict[Tensor, Tensor]]:
@@ -168,7 +152,6 @@ class _Inserter:
         self.graph, self.function, self.quantizer, self.tensors = graph, graph.main, quantizer, tensors
         self.learned, self.momentum, self.bits = learned, momentum, bits
         self.activations: list[dict[str, str]] = []
-        self.weights: list[dict[str, str]] = []
         self.before: dict[Tensor | None, list[Node]] = {}  # producer's tensor: the nodes that follow it
         self.ends: dict[Tensor, tuple[Tensor, Tensor]] = {}  # root of a group: its range
         self.seen: dict[Tensor, list[Tensor]] = {}  # root of a group: what is observed of it
@@ -194,7 +177,6 @@ class _Inserter:
                 self.function.outputs = [made if t is x else t for t in self.function.outputs]
             following.setdefault(x.node, []).extend(self.function.nodes[start:])
             del self.function.nodes[start:]
-            self.activations[-1]["fake"] = made.name
         for old_node in q.integer_nodes:
             w, node = old_node.inputs[1], own[old_node]
             if w is None or w.data is None:
@@ -202,7 +184,6 @@ class _Inserter:
             x = self.tensors[w]
             made, start = fake_quantize_weights(x, weight_axis(old_node, w.data.ndim), self.bits), len(nodes)
             node.inputs = [node.inputs[0], made, *node.inputs[2:]]
-            self.weights.append({"tensor": x.name, "fake": made.name})
             following.setdefault(None, []).extend(self.function.nodes[start:])
             del self.function.nodes[start:]
         ordered = list(following.get(None, []))

@@ -103,6 +103,11 @@ bool ln_gemm_gradient_supports(const ln_call *call);
 linnet_status ln_gemm_gradient_configure(ln_call *call, const ln_gemm_set *set);
 linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                    int thread);
+/* Transposed convolutions to few channels (gemm_driver_scatter.c). */
+bool ln_gemm_scatter_supports(const ln_call *call);
+linnet_status ln_gemm_scatter_configure(ln_call *call, const ln_gemm_set *set);
+linnet_status ln_gemm_scatter_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
+                                  int thread);
 
 /* Every set of this architecture. */
 #define LN_GEMM_UKERNEL(dtype, rows, columns, isa, symbol) extern const ln_gemm_set symbol;
@@ -138,15 +143,23 @@ linnet_status ln_gemm_gradient_run(const ln_call *call, const ln_buffers *b, int
                                                 LN_KERNEL_EPILOGUE, conv_supports_##NAME, conv_configure_##NAME,       \
                                                 ln_gemm_pack,       ln_gemm_run};
 
-/* Defines ln_conv_gradient_NAME over the f32 set of an ISA. */
-#define LN_GEMM_GRADIENT(NAME, TEXT, ISA, SET)                                                                         \
+/* Defines the two kernels of a convolution's backward over the f32 set of an ISA: ln_conv_gradient_NAME and
+ * ln_conv_transpose_scatter_NAME. */
+#define LN_GEMM_BACKWARD(NAME, GRADIENT_TEXT, SCATTER_TEXT, ISA, SET)                                                  \
     static linnet_status gradient_configure_##NAME(ln_call *call) { return ln_gemm_gradient_configure(call, SET); }    \
-    const ln_kernel ln_conv_gradient_##NAME = {.name = TEXT,                                                           \
+    static linnet_status scatter_configure_##NAME(ln_call *call) { return ln_gemm_scatter_configure(call, SET); }      \
+    const ln_kernel ln_conv_gradient_##NAME = {.name = GRADIENT_TEXT,                                                  \
                                                .op = LN_OP_CONV_GRADIENT,                                              \
                                                .isa = ISA,                                                             \
                                                .supports = ln_gemm_gradient_supports,                                  \
                                                .configure = gradient_configure_##NAME,                                 \
-                                               .run = ln_gemm_gradient_run};
+                                               .run = ln_gemm_gradient_run};                                           \
+    const ln_kernel ln_conv_transpose_scatter_##NAME = {.name = SCATTER_TEXT,                                          \
+                                                        .op = LN_OP_CONV_TRANSPOSE,                                    \
+                                                        .isa = ISA,                                                    \
+                                                        .supports = ln_gemm_scatter_supports,                          \
+                                                        .configure = scatter_configure_##NAME,                         \
+                                                        .run = ln_gemm_scatter_run};
 
 /* Expands M(r) for the row counts that tiles have: a few, for the library's size. */
 #define LN_GEMM_ROWS_4(M) M(1) M(2) M(4)

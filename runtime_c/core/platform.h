@@ -18,6 +18,8 @@ uint64_t ln_now_ns(void);
 /* Maps a whole file read-only. NOT_FOUND, READ_FAILED. */
 linnet_status ln_file_map(const char *path, const void **data, size_t *size, linnet_error *error);
 void ln_file_unmap(const void *data, size_t size);
+/* Of a mapped file: what was read once and is not needed soon need not stay in memory. It is still there. */
+void ln_file_forget(const void *data, size_t size);
 
 /* A file about to take another's place. ln_file_write puts `parts`, one behind the other, into PATH.part (a link is
  * followed first); ln_file_commit makes it durable and the file of that name. Both remove PATH.part when they fail:

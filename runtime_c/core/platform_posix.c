@@ -90,6 +90,12 @@ void ln_file_unmap(const void *data, size_t size) {
     if (data) munmap((void *)(uintptr_t)data, size);
 }
 
+void ln_file_forget(const void *data, size_t size) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)data + page - 1) / page * page, end = ((uintptr_t)data + size) / page * page;
+    if (begin < end) (void)madvise((void *)begin, end - begin, MADV_DONTNEED);
+}
+
 /* Opens and locks PATH.part. Who waits for the lock may get a file that its holder has renamed: then again. */
 static bool open_new(ln_new_file *f) {
     for (;;) {

@@ -26,6 +26,16 @@ size_t ln_store_bytes_for(const linnet_model *model) {
     return ln_round_up(struct_bytes(model->n_variables), LN_ALIGNMENT) + total;
 }
 
+/* Piece by piece, so that large variables are not in memory twice, even for a moment. */
+static void take_values(const linnet_model *model, char *to, const char *from, size_t bytes) {
+    enum { PIECE = 4 << 20 }; /* pages come in folios: a piece may bring a part of the one before back */
+    for (size_t at = 0; at < bytes; at += PIECE) {
+        const size_t size = bytes - at < PIECE ? bytes - at : PIECE;
+        memcpy(to + at, from + at, size);
+        if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from, at + size);
+    }
+}
+
 linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *allocator, linnet_store **out,
                                   linnet_error *error) {
     ln_memory memory;
@@ -63,9 +73,9 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     }
     if (total) memset(store->block, 0, total);
     for (int32_t i = 0; i < model->n_variables; i++)
-        if (model->variables[i].tensor.data && model->variables[i].bytes)
-            memcpy(store->block + store->offsets[i], model->variables[i].tensor.data,
-                   (size_t)model->variables[i].bytes);
+        if (model->variables[i].tensor.data)
+            take_values(model, store->block + store->offsets[i], model->variables[i].tensor.data,
+                        (size_t)model->variables[i].bytes);
     atomic_init(&store->references.count, 1);
     store->memory = memory;
     store->model = ln_model_retain(model);

@@ -20,6 +20,7 @@ typedef struct gradient {
     const ln_gemm_set *set;
     ln_window window;
     ln_window_strides x;
+    bool merged;          /* the taps of a line of the kernel are one run of memory */
     int64_t g_row, x_row; /* elements from position to position; x_row 0: x must be packed */
     int64_t m, per_group, columns, panels, k;
     int64_t parts, part, chunks, chunk; /* parts of k, each of `part` positions; chunks of `chunk` panels */
@@ -34,6 +35,7 @@ static bool describe(const ln_call *call, gradient *p) {
     bool still = ln_window_taps(w) == 1;
     for (int i = 0; i < LN_SPATIAL; i++)
         still = still && w->stride[i] == 1 && w->pad_begin[i] == 0 && w->out[i] == w->in[i];
+    p->merged = w->group == 1 && w->dilation[2] == 1 && p->x.s[2] == w->in_channels;
     if (!still || !ln_gemm_linear(&p->x, w->batch, w->in, w->in_channels, &p->x_row)) p->x_row = 0;
     return (gs.c == 1 || w->out_channels == 1) && (p->x.c == 1 || w->in_channels == 1) &&
            ln_gemm_linear(&gs, w->batch, w->out, w->out_channels, &p->g_row);
@@ -83,42 +85,56 @@ static inline void copy_floats(float *to, const float *from, int64_t n) {
     memcpy(to + n - 4, from + n - 4, 16);
 }
 
-/* `n` columns of one tap, from channel `c` on, of positions [first, first + count), to rows of `width` floats. */
-static void pack_tap(const gradient *p, const float *x, int64_t first, int64_t count, int64_t tap, int64_t n,
+/* `n` columns from `column` on, of positions [first, first + count), to rows of `width` floats. They are one run of
+ * memory at every position: channels of a tap, or with `merged` those of neighbouring taps too. */
+static void pack_run(const gradient *p, const float *x, int64_t first, int64_t count, int64_t column, int64_t n,
                      int64_t width, float *out) {
     const ln_window *w = &p->window;
+    const int64_t tap = column / p->per_group, c = column % p->per_group;
     const int64_t k[LN_SPATIAL] = {tap / w->kernel[2] / w->kernel[1], tap / w->kernel[2] % w->kernel[1],
                                    tap % w->kernel[2]};
     int64_t ox = first % w->out[2], line = first / w->out[2], shift[LN_SPATIAL];
     for (int i = 0; i < LN_SPATIAL; i++) shift[i] = k[i] * w->dilation[i] - w->pad_begin[i];
-    /* Output positions of a line that this tap sees something at. */
-    const int64_t low = ln_max(0, ln_ceil_div(-shift[2], w->stride[2])), last = w->in[2] - 1 - shift[2];
-    const int64_t high = last < 0 ? 0 : last / w->stride[2] + 1, step = w->stride[2] * p->x.s[2];
+    /* In elements along a line of x: where the run of position 0 begins, from position to position, where lines end. */
+    const int64_t unit = p->x.s[2], begin = shift[2] * unit + c, step = w->stride[2] * unit;
+    const int64_t stop = p->merged ? w->in[2] * unit : (w->in[2] - 1) * unit + c + n, start = p->merged ? 0 : c;
+    /* The positions whose run lies within the line. */
+    const int64_t low = ln_max(0, ln_ceil_div(start - begin, step)), last = stop - n - begin;
+    const int64_t high = last < 0 ? 0 : last / step + 1;
     for (; count > 0; line++, ox = 0) {
         const int64_t side = ln_min(count, w->out[2] - ox), end = ox + side;
         const int64_t z = line / w->out[1] % w->out[0] * w->stride[0] + shift[0],
                       y = line % w->out[1] * w->stride[1] + shift[1];
         const bool inside = z >= 0 && z < w->in[0] && y >= 0 && y < w->in[1];
-        const int64_t from = inside ? ln_min(ln_max(low, ox), end) : end,
-                      to = inside ? ln_max(ln_min(high, end), from) : end;
-        const float *at = x + line / w->out[1] / w->out[0] * p->x.n + z * p->x.s[0] + y * p->x.s[1];
+        const float *of_line = x;
+        if (inside) of_line += line / w->out[1] / w->out[0] * p->x.n + z * p->x.s[0] + y * p->x.s[1];
         count -= side;
-        for (; ox < from; ox++, out += width) memset(out, 0, (size_t)n * sizeof *out);
-        at += from * step + shift[2] * p->x.s[2];
-        if (n == 1)
-            for (; ox < to; ox++, out += width, at += step) *out = *at;
-        for (; ox < to; ox++, out += width, at += step) copy_floats(out, at, n);
-        for (; ox < end; ox++, out += width) memset(out, 0, (size_t)n * sizeof *out);
+        for (; ox < end; ox++, out += width) {
+            if (inside && ox >= low && ox < high) {
+                const float *from = of_line + begin + ox * step;
+                int64_t whole = ln_min(high, end) - ox;
+                ox += whole - 1;
+                if (n == 1)
+                    for (; whole > 1; whole--, out += width, from += step) *out = *from;
+                for (; whole > 1; whole--, out += width, from += step) copy_floats(out, from, n);
+                copy_floats(out, from, n);
+                continue;
+            }
+            memset(out, 0, (size_t)n * sizeof *out);
+            if (!inside || !p->merged) continue;
+            const int64_t at = begin + ox * step, from = ln_max(0, -at), to = ln_min(n, stop - at);
+            if (from < to) copy_floats(out + from, of_line + at + from, to - from);
+        }
     }
 }
 
 static void pack(const gradient *p, const float *x, int64_t first, int64_t count, int64_t column, int64_t columns,
                  int64_t width, float *out) {
+    const int64_t line = p->merged ? p->per_group * p->window.kernel[2] : p->per_group;
     if (columns < width) memset(out, 0, (size_t)(count * width) * sizeof *out);
     for (int64_t done = 0, n; done < columns; done += n) {
-        const int64_t tap = (column + done) / p->per_group, c = (column + done) % p->per_group;
-        n = ln_min(columns - done, p->per_group - c);
-        pack_tap(p, x + c, first, count, tap, n, width, out + done);
+        n = ln_min(columns - done, line - (column + done) % line);
+        pack_run(p, x, first, count, column + done, n, width, out + done);
     }
 }
 
@@ -139,6 +155,7 @@ static void add_block(const gradient *p, const float *x, const float *g, int64_t
                          .b_step = width * (int64_t)sizeof *packed,
                          .ldc = set->width,
                          .columns = width, /* those too many are zeros */
+                         .chained = true,  /* K_BLOCK products are a short sum already */
                          .init = begin ? zeros : NULL,
                          .low = -INFINITY,
                          .high = INFINITY};

@@ -78,10 +78,19 @@ static void line_pointers(const ln_gemm *g, const char *base, const position *p,
     const ln_window *w = &g->window;
     for (int64_t l = 0; l < g->segments; l++, out += step, copy += g->length * g->a_size) {
         const char *line = line_of(g, base, p, l);
-        int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2];
-        for (int64_t i = 0; i < count; i++, x += w->stride[2]) {
-            out[i] = line == NULL ? g->padding : line + x * g->x.s[2] * g->a_size;
-            if (line == NULL || (x >= 0 && x + w->kernel[2] <= w->in[2])) continue;
+        const int64_t x = p->o[2] * w->stride[2] - w->pad_begin[2], pixel = g->x.s[2] * g->a_size;
+        if (line == NULL) {
+            for (int64_t i = 0; i < count; i++) out[i] = g->padding;
+            continue;
+        }
+        /* Positions that see padding have their line put together. */
+        const int64_t low = x >= 0 ? 0 : ln_min(count, ln_ceil_div(-x, w->stride[2])),
+                      room = w->in[2] - w->kernel[2] - x;
+        const int64_t high = room < 0 ? low : ln_max(low, ln_min(count, room / w->stride[2] + 1));
+        const char *at = line + (x + low * w->stride[2]) * pixel;
+        for (int64_t i = low; i < high; i++, at += w->stride[2] * pixel) out[i] = at;
+        for (int64_t i = 0; i < count; i++) {
+            if (i == low && (i = high) == count) break;
             char *put_together = copy + i * g->copy_stride;
             gather_line(g, line, p->o[2] + i, 1, (ln_gemm_range){0, w->kernel[2]}, put_together);
             out[i] = put_together;
@@ -152,7 +161,14 @@ static void gather_line(const ln_gemm *g, const char *line, int64_t o, int64_t c
             gather_elements(g, out, line + x0 * pixel, kw * g->kc);
             continue;
         }
-        for (int64_t kx = 0; kx < kw; kx++) {
+        int64_t kx = 0;
+        if (run) { /* what lies inside is a run still */
+            const int64_t from = ln_min(kw, ln_max(0, -x0)), to = ln_max(from, ln_min(kw, w->in[2] - x0));
+            for (; kx < from; kx++) memcpy(out + kx * tap_bytes, g->padding, (size_t)tap_bytes);
+            if (from < to) gather_elements(g, out + from * tap_bytes, line + (x0 + from) * pixel, (to - from) * g->kc);
+            for (kx = to; kx < kw; kx++) memcpy(out + kx * tap_bytes, g->padding, (size_t)tap_bytes);
+        }
+        for (; kx < kw; kx++) {
             int64_t x = settle(g, 2, x0 + kx * w->dilation[2]);
             if (line == NULL || x < 0)
                 memcpy(out + kx * tap_bytes, g->padding, (size_t)tap_bytes);

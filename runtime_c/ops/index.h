@@ -44,4 +44,14 @@ static inline int64_t ln_known_int(const ln_tensor *t, int64_t i) {
     return i < ln_count(t) ? ln_load_i64(t->data, t->dtype, i) : 0;
 }
 
+/* Whether the dimensions from `from` on lie in one piece. */
+static inline bool ln_dense_tail(const ln_tensor *t, int from) {
+    int64_t stride = 1;
+    for (int d = t->rank - 1; d >= from; d--) {
+        if (t->dims[d] != 1 && t->strides[d] != stride) return false;
+        stride *= t->dims[d];
+    }
+    return true;
+}
+
 #endif

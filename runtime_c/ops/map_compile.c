@@ -199,6 +199,25 @@ static void free_operands(compiler *c, const bool *exclusive, int64_t k, const i
     }
 }
 
+/* Operands that have one line for all rows, as those of a normalisation by channels: with strips of whole lines every
+ * strip sees the same of them, and they are loaded once. Returns the strip. */
+static int repeat(const ln_map_view *views, ln_map_step *steps, int n_steps, int strip) {
+    int64_t line = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < n_steps; i++) {
+            const ln_map_view *v = &views[steps[i].view];
+            /* What may be direct has a register of its own. */
+            if (steps[i].code != LN_MAP_LOAD || steps[i].direct != LN_MAP_DIRECT_LOAD || v->dtype != LINNET_F32 ||
+                v->rank != 2 || v->strides[0] != 0 || v->strides[1] != 1)
+                continue;
+            if (pass == 1) steps[i].direct = LN_MAP_DIRECT_REPEAT;
+            line = v->dims[1];
+            while (line % 16 != 0 && line <= 1024) line *= 2;
+            if (line > 2 * (int64_t)strip || line > 1024) return strip;
+        }
+    return line == 0 ? strip : line > strip ? (int)line : (int)(strip / line * line);
+}
+
 linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_program **out) {
     compiler c = {.source = source, .n = source->map->program.n / LN_MAP_WORDS};
     ln_map_program *p = ln_call_state(call, sizeof *p);
@@ -351,6 +370,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
     size_t fixed = (size_t)p->n_registers * sizeof(char *) + 64;
     while (strip > 16 && fixed + (size_t)c.n_slots * (size_t)strip * (size_t)width > (size_t)source->most_bytes)
         strip /= 2;
+    if (source->tile_input < 0 && !wide) strip = repeat(views, steps, n_steps, strip);
     p->strip = strip;
     p->register_bytes = (uint32_t)(strip * width);
     p->scratch_bytes = (uint32_t)(fixed + (size_t)c.n_slots * p->register_bytes);

@@ -150,6 +150,12 @@ linnet_status ln_map_run(const ln_call *call, const ln_buffers *b, int64_t begin
                                                  : b->outputs[view->operand - p->n_inputs];
     }
     char **registers = ln_map_registers(p, scratch);
+    for (int k = 0; k < p->n_steps; k++) {
+        const ln_map_step *s = &p->steps[k];
+        if (s->direct != LN_MAP_DIRECT_REPEAT) continue;
+        size_t line = (size_t)p->views[s->view].dims[1] * sizeof(float), whole = (size_t)p->strip * sizeof(float);
+        for (size_t at = 0; at < whole; at += line) memcpy(registers[s->y] + at, bases[s->view], line);
+    }
     for (int64_t start = first; start < last; start += p->strip)
         strip(p, p->views, bases, start, (int)ln_min(p->strip, last - start), registers);
     return LINNET_OK;

@@ -12,6 +12,7 @@ typedef struct ln_pool_plan {
     ln_window window;
     ln_window_strides x, y, dx; /* dx: of a gradient, where y is the output's */
     int64_t channels, chunks;
+    int64_t x_image, dx_image; /* of a gradient: elements of one image, when it is one run of memory */
     int kind;
     bool count_include_pad;
     int32_t zero; /* of quantized integers: what padding is worth */

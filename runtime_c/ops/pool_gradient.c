@@ -54,6 +54,8 @@ static linnet_status plan(ln_call *call, int64_t chunk) {
     p->dx = ln_window_strides_of(&call->outputs[0], w->channel_axis);
     p->channels = w->out_channels;
     p->chunks = ln_ceil_div(p->channels, chunk);
+    p->x_image = ln_is_channels_last(&call->inputs[0]) || ln_is_dense(&call->inputs[0]) ? p->x.n : 0;
+    p->dx_image = ln_is_channels_last(&call->outputs[0]) || ln_is_dense(&call->outputs[0]) ? p->dx.n : 0;
     p->kind = (int)a.kind;
     p->count_include_pad = a.count_include_pad != 0;
     call->work[0] = w->batch * p->chunks;

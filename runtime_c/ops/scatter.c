@@ -117,27 +117,55 @@ static linnet_status scatter_elements(const ln_call *call, const ln_buffers *b) 
     return LINNET_OK;
 }
 
+/* A block of the trailing dims, which a tuple of indices selects: in one piece, as the rows of a table are, or not. */
+static void write_block(const ln_call *call, const ln_buffers *b, int64_t to, int64_t from, int first, int64_t block,
+                        bool whole) {
+    const ln_tensor *u = &call->inputs[2], *y = &call->outputs[0];
+    const int64_t reduction = ((const ln_scatter_attributes *)call->attributes)->reduction;
+    const size_t size = ln_dtype_size(y->dtype);
+    if (whole && reduction == LN_SCATTER_REDUCTION_NONE) {
+        memcpy((char *)b->outputs[0] + to * (int64_t)size, (const char *)b->inputs[2] + from * (int64_t)size,
+               (size_t)block * size);
+        return;
+    }
+    if (whole && reduction == LN_SCATTER_REDUCTION_ADD && y->dtype == LINNET_F32) {
+        float *row = (float *)b->outputs[0] + to;
+        const float *more = (const float *)b->inputs[2] + from;
+        for (int64_t j = 0; j < block; j++) row[j] += more[j];
+        return;
+    }
+    for (int64_t j = 0; j < block; j++) {
+        int64_t rest = j, source = from, target = to;
+        for (int k = 1; k <= u->rank - first; k++) {
+            int64_t c = rest % u->dims[u->rank - k];
+            rest /= u->dims[u->rank - k];
+            source += c * u->strides[u->rank - k];
+            target += c * y->strides[y->rank - k];
+        }
+        write_one(call, b, target, source);
+    }
+}
+
 static linnet_status scatter_nd(const ln_call *call, const ln_buffers *b) {
     const ln_tensor *index = &call->inputs[1], *u = &call->inputs[2], *y = &call->outputs[0];
-    int last = index->rank - 1;
-    int64_t count = ln_count(u);
-    for (int64_t i = 0; i < count; i++) {
+    const int last = index->rank - 1, depth = (int)index->dims[last];
+    const bool whole = ln_dense_tail(u, last) && ln_dense_tail(y, depth);
+    int64_t block = 1, count = 1;
+    for (int d = 0; d < u->rank; d++) *(d < last ? &count : &block) *= u->dims[d];
+    for (int64_t i = 0; i < count && block > 0; i++) {
         int64_t rest = i, at = 0, from = 0, to = 0;
-        for (int d = u->rank - 1; d >= 0; d--) {
-            int64_t c = rest % u->dims[d];
-            rest /= u->dims[d];
+        for (int d = last - 1; d >= 0; d--) {
+            int64_t c = rest % index->dims[d];
+            rest /= index->dims[d];
+            at += c * index->strides[d];
             from += c * u->strides[d];
-            if (d < last)
-                at += c * index->strides[d];
-            else
-                to += c * y->strides[index->dims[last] + d - last];
         }
-        for (int64_t d = 0; d < index->dims[last]; d++) {
+        for (int d = 0; d < depth; d++) {
             int64_t k = ln_load_i64(b->inputs[1], index->dtype, at + d * index->strides[last]), n = y->dims[d];
             if (k < -n || k >= n) return ln_index_error(b, "scatter index", k, -n, n - 1);
             to += (k < 0 ? k + n : k) * y->strides[d];
         }
-        write_one(call, b, to, from);
+        write_block(call, b, to, from, last, block, whole);
     }
     return LINNET_OK;
 }

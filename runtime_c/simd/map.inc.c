@@ -419,6 +419,7 @@ void LN_SIMD_NAME(ln_map_strip)(const ln_map_program *p, const ln_map_view *view
         case LN_MAP_LOAD:
         case LN_MAP_LOAD_DEQUANTIZED:
         case LN_MAP_IOTA:
+            if (s->direct == LN_MAP_DIRECT_REPEAT) break;
             if (direct) {
                 registers[s->y] = bases[s->view] + start * (int64_t)ln_dtype_size(v->dtype);
                 break;

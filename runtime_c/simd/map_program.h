@@ -16,7 +16,11 @@ typedef struct ln_map_view {
     int64_t strides[LN_MAX_RANK];
 } ln_map_view;
 
-enum ln_map_direct { LN_MAP_DIRECT_LOAD = 1, LN_MAP_DIRECT_STORE = 2 };
+enum ln_map_direct {
+    LN_MAP_DIRECT_LOAD = 1,
+    LN_MAP_DIRECT_STORE = 2,
+    LN_MAP_DIRECT_REPEAT = 4 /* the same in every strip: loaded before the first */
+};
 
 typedef struct ln_map_step {
     uint8_t code;              /* ln_map_opcode */

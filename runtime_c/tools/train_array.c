@@ -69,27 +69,31 @@ static bool next_entry(FILE *file, uint64_t *at, zip_entry *e) {
     return true;
 }
 
-/* Where the central directory is, and how many entries it has: from the record at the end of the file. */
+/* Where the central directory is, and how many entries it has: from the record that ends the file, with its comment. */
 static bool find_directory(FILE *file, uint64_t *at, uint64_t *entries) {
-    enum { RECORD = 22, MOST_COMMENT = 65535, LOCATOR = 20 };
-    unsigned char tail[RECORD], locator[LOCATOR], large[56];
-    off_t end;
-    if (fseeko(file, 0, SEEK_END) != 0 || (end = ftello(file)) < RECORD) return false;
-    for (off_t back = RECORD; back <= end && back <= RECORD + MOST_COMMENT; back++) {
-        const uint64_t place = (uint64_t)(end - back);
-        if (!read_at(file, place, tail, sizeof tail)) return false;
-        if (little(tail, 4) != 0x06054b50u) continue;
-        *entries = little(tail + 10, 2);
-        *at = little(tail + 16, 4);
+    enum { RECORD = 22, MOST = RECORD + 65535, LOCATOR = 20 };
+    unsigned char locator[LOCATOR], large[56], *tail = malloc(MOST), *record;
+    const off_t end = fseeko(file, 0, SEEK_END) == 0 ? ftello(file) : -1;
+    const size_t size = end < MOST ? (size_t)(end < 0 ? 0 : end) : MOST;
+    bool found = tail && size >= RECORD && read_at(file, (uint64_t)end - size, tail, size);
+    record = found ? tail + size - RECORD : tail;
+    while (found && little(record, 4) != 0x06054b50u) {
+        found = record > tail;
+        record -= found;
+    }
+    if (found) {
+        const uint64_t place = (uint64_t)end - size + (uint64_t)(record - tail);
+        *entries = little(record + 10, 2);
+        *at = little(record + 16, 4);
         if (place >= LOCATOR && read_at(file, place - LOCATOR, locator, sizeof locator) &&
             little(locator, 4) == 0x07064b50u && read_at(file, little(locator + 8, 8), large, sizeof large) &&
             little(large, 4) == 0x06064b50u) {
             *entries = little(large + 32, 8);
             *at = little(large + 48, 8);
         }
-        return true;
     }
-    return false;
+    free(tail);
+    return found;
 }
 
 /* Puts the file at the beginning of NAME.npy inside of it. */

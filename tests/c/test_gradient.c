@@ -66,6 +66,33 @@ static void depthwise_transpose(int channels) {
     compare(&t);
 }
 
+/* To few channels. */
+static void scattered(int in, int out) {
+    const int stride = 1 + random_below(3), kernel = 2 + random_below(4);
+    int64_t pads[4] = {random_below(3), random_below(kernel), random_below(3), random_below(kernel)};
+    int64_t strides[2] = {1 + random_below(2), stride}, dilations[2] = {1 + random_below(2), 1};
+    int64_t extra[2] = {random_below((int)strides[0]), random_below(stride)};
+    const ln_conv_transpose_attributes a = {.strides = {strides, 2},
+                                            .dilations = {dilations, 2},
+                                            .pads = {pads, 4},
+                                            .output_padding = {extra, 2},
+                                            .group = 1,
+                                            .channel_axis = 1};
+    char name[160];
+    snprintf(name, sizeof name, "conv_transpose %d to %d k%d s%d", in, out, kernel, stride);
+    test_case t = {.name = name,
+                   .op = LN_OP_CONV_TRANSPOSE,
+                   .attributes = &a,
+                   .n_inputs = 2,
+                   .n_outputs = 1,
+                   .y_layout = LN_LAYOUT_CHANNELS_LAST,
+                   .tolerance = 1e-5,
+                   .expect = "conv_transpose_scatter"};
+    t.inputs[0] = TENSOR(LINNET_F32, LN_LAYOUT_CHANNELS_LAST, 2, in, 4 + random_below(5), 6 + random_below(20));
+    t.inputs[1] = TENSOR(LINNET_F32, LN_LAYOUT_DENSE, in, out, 3, kernel);
+    compare(&t);
+}
+
 static void moments(int rank, bool products) {
     int64_t dims[4] = {1 + random_below(3), 1 + random_below(150), 1 + random_below(40), 1 + random_below(40)};
     const bool first = rank > 2 && random_below(2);
@@ -146,6 +173,7 @@ int main(void) {
         conv(1 + i % 3, 1 + random_below(3), 2 + random_below(80), 1, 1, i % 3 == 2 ? 3 : 20,
              "conv_gradient_depthwise");
     for (int i = 0; i < 40; i++) depthwise_transpose(2 + random_below(70));
+    for (int i = 0; i < 40; i++) scattered(1 + random_below(40), 1 + random_below(8));
     for (int i = 0; i < 60; i++) moments(2 + i % 3, i % 2 == 0);
     for (int i = 0; i < 60; i++) pool(3 + i % 3, i % 2 ? 1 : -1);
     return report("gradients");

@@ -1,5 +1,5 @@
-/* test_shared_store.c - two sessions over one store in two threads: one counts up, one reads. Clean under TSan.
- * A reader sees a whole state, never half of an update. */
+/* test_shared_store.c - sessions over one store in threads of their own: two train, one evaluates, one reads. Clean
+ * under TSan. Who reads sees a whole state, never half of an update, though updates are written in place. */
 #include "builder.h"
 #include "check.h"
 
@@ -9,9 +9,12 @@ enum { RUNS = 2000, SIZE = 512 };
 
 static const ln_cast_attributes unused = {0};
 
-/* a <- a + 1, b <- b + 1: always equal. */
-static linnet_model *counter(builder *b) {
+/* "infer": a <- a + 1, b <- b + 1, always equal. "eval", of another function: a + b. */
+static linnet_model *counter(builder *b, builder *eval) {
+    static ln_function functions[2];
+    static ln_signature signatures[2];
     memset(b, 0, sizeof *b);
+    memset(eval, 0, sizeof *eval);
     static float one[1] = {1};
     const int32_t a = build_variable(b, "a", LINNET_F32, DIMS(SIZE), NULL);
     const int32_t c = build_variable(b, "b", LINNET_F32, DIMS(SIZE), NULL);
@@ -20,7 +23,19 @@ static linnet_model *counter(builder *b) {
                          NODE(b, LN_OP_MAP, &build_add, "sum_a", LINNET_F32, a, step)));
     NODE(b, LN_OP_ASSIGN, &unused, "new_b", LINNET_F32, c,
          NODE(b, LN_OP_MAP, &build_add, "sum_b", LINNET_F32, c, step));
-    return build_model(b, NULL);
+    const int32_t read_a = build_variable(eval, "a", LINNET_F32, DIMS(SIZE), NULL);
+    const int32_t read_b = build_variable(eval, "b", LINNET_F32, DIMS(SIZE), NULL);
+    build_output(eval, NODE(eval, LN_OP_MAP, &build_add, "both", LINNET_F32, read_a, read_b));
+    linnet_model *other = build_model(eval, NULL), *model = build_model(b, NULL);
+    functions[0] = b->function, functions[1] = eval->function;
+    signatures[0] = b->signature, signatures[1] = eval->signature;
+    signatures[1].name = "eval";
+    signatures[1].function = 1;
+    model->functions = functions;
+    model->signatures = signatures;
+    model->n_functions = model->n_signatures = 2;
+    linnet_model_free(other);
+    return model;
 }
 
 typedef struct worker {
@@ -34,6 +49,19 @@ static void *count(void *argument) {
         if (linnet_run(w->session, NULL) != LINNET_OK) ++w->failed;
         const float *y = linnet_session_output(w->session, 0);
         if (y[0] != y[SIZE - 1]) ++w->wrong;
+    }
+    return NULL;
+}
+
+static void *evaluate(void *argument) {
+    worker *w = argument;
+    float last = 0;
+    for (int i = 0; i < RUNS; ++i) {
+        if (linnet_run(w->session, NULL) != LINNET_OK) ++w->failed;
+        const float *y = linnet_session_output(w->session, 0);
+        for (int k = 0; k < SIZE; ++k) w->wrong += y[k] != y[0];
+        w->wrong += y[0] < last || (int)y[0] % 2 != 0;
+        last = y[0];
     }
     return NULL;
 }
@@ -57,28 +85,36 @@ static void *watch(void *argument) {
 }
 
 int main(void) {
-    builder b;
-    linnet_model *model = counter(&b);
+    static builder b, eval;
+    linnet_model *model = counter(&b, &eval);
     linnet_store *store = NULL;
     linnet_plan *plan = NULL;
     linnet_error error;
     CHECK_INT(linnet_store_create(model, NULL, &store, &error), LINNET_OK);
     CHECK_INT(linnet_plan_create(model, NULL, &plan, &error), LINNET_OK);
-    worker workers[2] = {{0}};
+    linnet_plan *reads = NULL;
+    linnet_plan_config config;
+    linnet_plan_config_init(&config);
+    config.signature = "eval";
+    CHECK_INT(linnet_plan_create(model, &config, &reads, &error), LINNET_OK);
+    worker workers[3] = {{0}};
     reader watcher = {.store = store};
-    pthread_t threads[3];
+    pthread_t threads[4];
     for (int i = 0; i < 2; ++i)
         CHECK_INT(linnet_session_create(plan, store, NULL, &workers[i].session, &error), LINNET_OK);
+    CHECK_INT(linnet_session_create(reads, store, NULL, &workers[2].session, &error), LINNET_OK);
     for (int i = 0; i < 2; ++i) CHECK_INT(pthread_create(&threads[i], NULL, count, &workers[i]), 0);
-    CHECK_INT(pthread_create(&threads[2], NULL, watch, &watcher), 0);
-    for (int i = 0; i < 3; ++i) pthread_join(threads[i], NULL);
-    for (int i = 0; i < 2; ++i) CHECK(workers[i].wrong == 0 && workers[i].failed == 0);
+    CHECK_INT(pthread_create(&threads[2], NULL, evaluate, &workers[2]), 0);
+    CHECK_INT(pthread_create(&threads[3], NULL, watch, &watcher), 0);
+    for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 3; ++i) CHECK(workers[i].wrong == 0 && workers[i].failed == 0);
     CHECK_INT(watcher.wrong, 0);
     float end[SIZE];
     CHECK_INT(linnet_store_read(store, "a", end, sizeof end, &error), LINNET_OK);
     CHECK(end[0] == 2 * RUNS && end[SIZE - 1] == 2 * RUNS); /* no update was lost */
-    for (int i = 0; i < 2; ++i) linnet_session_free(workers[i].session);
+    for (int i = 0; i < 3; ++i) linnet_session_free(workers[i].session);
     linnet_plan_free(plan);
+    linnet_plan_free(reads);
     linnet_store_free(store);
     linnet_model_free(model);
     return check_end("test_shared_store");

@@ -155,7 +155,8 @@ def reduce(w: Writer, node: Node) -> str:
 def resize(w: Writer, node: Node) -> str:
     x = node.inputs[0]
     assert x is not None
-    scales, sizes, roi = (w.operand(node, i) for i in (1, 2, 3))
+    given = [t if t is None or t.static_shape != (0,) else None for t in (*node.inputs[1:], None, None, None)]
+    scales, sizes, roi = (w.of(t) for t in given[:3])
     if not sizes and node.attribute("sizes"):
         sizes = w.integers(list(node.attribute("sizes")))
     if not scales and not sizes and node.attribute("scales"):

@@ -246,8 +246,8 @@ def moments_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) 
             parts.append(_along(ops.divide(first, count), rank, axis))
         if second is not None:
             slope = _along(elementwise([second, count], lambda d, n: d * 2.0 / n, x.dtype), rank, axis)
-            mean = _along(node.outputs[0], rank, axis)
-            parts.append(elementwise([x, mean, slope], lambda v, m, s: (v - m) * s, x.dtype))
+            middle = _along(node.outputs[0], rank, axis)
+            parts.append(elementwise([x, middle, slope], lambda v, m, s: (v - m) * s, x.dtype))
         total = add_up(parts)
         return [total if shape_of(total) == shape_of(x) else expand_like(total, x)]
     g, mean = node.inputs[1], node.inputs[2]

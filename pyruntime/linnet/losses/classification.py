@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 
 from linnet import ops
-from linnet.autodiff._tools import elementwise
+from linnet.autodiff._tools import FLOAT_DTYPES, elementwise
 from linnet.errors import UsageError
 from linnet.graph import Tensor, numpy_dtype
+from linnet.losses._operands import as_labels, operands
+from linnet.operators import Operators
 from linnet.optimizers._step import number
 
 Weights = Tensor | Sequence[float] | np.ndarray[Any, Any]
 
 
 def softmax_cross_entropy(
-    logits: Tensor,
-    labels: Tensor,
+    logits: Operators,
+    labels: Any,
     *,
     axis: int = -1,
     label_smoothing: float = 0.0,
@@ -28,13 +30,15 @@ def softmax_cross_entropy(
 ) -> Tensor:
     """-log(softmax(logits)[label]) per example (Bridle 1990), torch.nn.functional.cross_entropy with reduction="none".
 
-    logits: float, classes along `axis`. labels: i32 or i64 of that shape without `axis`; or probabilities of the classes,
+    logits: float, classes along `axis`. labels: integers of that shape without `axis`; or probabilities of the classes,
     floats of the shape of the logits. label_smoothing: this part of the label is spread over all classes (Szegedy et al.
     2016). weights: of the classes, [classes]. ignore_index: the label of examples whose loss is 0; take their mean by
     `average`, which does not count them. Returns one value per example, of the dtype of the logits.
     """
     smoothing = number("label_smoothing", label_smoothing, least=0.0, below=1.0 + 1e-12)
-    log_p = ops.softmax(logits, axis=axis, log=True)
+    x, labels = operands(logits, labels)
+    labels = as_labels(labels)
+    log_p = ops.softmax(x, axis=axis, log=True)
     if labels.dtype not in ("i32", "i64"):
         if ignore_index is not None:
             raise UsageError("probabilities have no ignore_index", code=101, tensor=labels.name, hint="leave it out")
@@ -48,19 +52,21 @@ def softmax_cross_entropy(
 
 
 def nll(
-    log_p: Tensor,
-    labels: Tensor,
+    log_p: Operators,
+    labels: Any,
     *,
     axis: int = -1,
     weights: Weights | None = None,
     ignore_index: int | None = None,
 ) -> Tensor:
     """-log_p[label] per example: cross entropy of log-probabilities, with the arguments of softmax_cross_entropy."""
+    log_p, labels = operands(log_p, labels)
+    labels = as_labels(labels)
     rank = len(log_p.shape or ())
     if labels.dtype not in ("i32", "i64") or (labels.shape is not None and len(labels.shape) != rank - 1):
         raise UsageError(
             "labels do not fit the logits", code=104, tensor=labels.name,
-            expected=f"i32 or i64 of rank {rank - 1}", got=f"{labels.dtype} {list(labels.shape or ())}",
+            expected=f"integers of rank {rank - 1}", got=f"{labels.dtype} {list(labels.shape or ())}",
         )  # fmt: skip
     known = _known(labels, ignore_index)
     column = ops.expand_dims(known, axis % rank)
@@ -72,7 +78,7 @@ def nll(
     return _keep(loss, labels, ignore_index)
 
 
-def average(loss: Tensor, labels: Tensor, *, weights: Weights | None = None, ignore_index: int | None = None) -> Tensor:
+def average(loss: Tensor, labels: Any, *, weights: Weights | None = None, ignore_index: int | None = None) -> Tensor:
     """The mean of softmax_cross_entropy's values with these weights and ignore_index: their sum, divided by the weights of
     the labels that count. PyTorch's reduction="mean"."""
     counts = (
@@ -81,41 +87,41 @@ def average(loss: Tensor, labels: Tensor, *, weights: Weights | None = None, ign
     return loss.sum() / _keep(counts, labels, ignore_index).sum()
 
 
-def sigmoid_cross_entropy(logits: Tensor, targets: Tensor, *, positive_weight: Weights | None = None) -> Tensor:
+def sigmoid_cross_entropy(logits: Operators, targets: Any, *, positive_weight: Weights | None = None) -> Tensor:
     """-t * log(p) - (1 - t) * log(1 - p) with p = sigmoid(logits), elementwise: binary_cross_entropy_with_logits.
 
     targets: floats in [0, 1]. positive_weight: times the first term, broadcast.
     """
+    x, t = operands(logits, targets)
     # softplus(x) as (|x| + x) / 2 + log1p(exp(-|x|)), whose derivative is right at 0 too, where sign(0) is 0
     if positive_weight is None:
-        return elementwise(
-            [logits, targets], lambda x, t: 0.5 * (abs(x) + x) + (-abs(x)).exp().log1p() - t * x, logits.dtype
-        )
+        return elementwise([x, t], lambda x, t: 0.5 * (abs(x) + x) + (-abs(x)).exp().log1p() - t * x, x.dtype)
     return elementwise(
-        [logits, targets, _vector(positive_weight, logits)],
+        [x, t, _vector(positive_weight, x)],
         lambda x, t, w: (1.0 - t) * x + (1.0 + (w - 1.0) * t) * (0.5 * (abs(x) - x) + (-abs(x)).exp().log1p()),
-        logits.dtype,
+        x.dtype,
     )
 
 
-def kl_divergence(log_p: Tensor, target: Tensor, *, log_target: bool = False) -> Tensor:
+def kl_divergence(log_p: Operators, target: Any, *, log_target: bool = False) -> Tensor:
     """target * (log(target) - log_p), elementwise; 0 where the target is 0. log_target: the target is given as logarithms."""
+    q, t = operands(log_p, target)
     if log_target:
-        return elementwise([log_p, target], lambda q, t: t.exp() * (t - q), log_p.dtype)
-    return elementwise(
-        [log_p, target], lambda q, t: (t > 0.0).select(t * ((t > 0.0).select(t, 1.0).log() - q), 0.0), log_p.dtype
-    )
+        return elementwise([q, t], lambda q, t: t.exp() * (t - q), q.dtype)
+    return elementwise([q, t], lambda q, t: (t > 0.0).select(t * ((t > 0.0).select(t, 1.0).log() - q), 0.0), q.dtype)
 
 
-def hinge(prediction: Tensor, target: Tensor, margin: float = 1.0, *, squared: bool = False) -> Tensor:
+def hinge(prediction: Operators, target: Any, margin: float = 1.0, *, squared: bool = False) -> Tensor:
     """max(0, margin - target * prediction) with targets of -1 and 1, elementwise; or its square."""
-    made = elementwise([prediction, target], lambda y, t: (margin - t.cast(y.kind) * y).max(0.0), prediction.dtype)
+    y, t = operands(prediction, target)
+    made = elementwise([y, t], lambda y, t: (margin - t.cast(y.kind) * y).max(0.0), y.dtype)
     return made * made if squared else made
 
 
-def multi_margin(logits: Tensor, labels: Tensor, margin: float = 1.0, *, squared: bool = False) -> Tensor:
+def multi_margin(logits: Operators, labels: Any, margin: float = 1.0, *, squared: bool = False) -> Tensor:
     """Per example the mean over classes of max(0, margin - logits[label] + logits[class]), without the label's own (Crammer
     and Singer 2001), multi_margin_loss. logits [batch, classes], labels [batch]."""
+    logits, labels = operands(logits, labels)
     own = -nll(logits, labels)
     classes = (logits.shape or (None,))[-1]
     if not isinstance(classes, int):
@@ -126,11 +132,12 @@ def multi_margin(logits: Tensor, labels: Tensor, margin: float = 1.0, *, squared
 
 
 def _dense(log_p: Tensor, target: Tensor, axis: int, smoothing: float, weights: Weights | None) -> Tensor:
-    if log_p.shape is not None and target.shape is not None and len(log_p.shape) != len(target.shape):
+    rank = len(log_p.shape or ())
+    if target.dtype not in FLOAT_DTYPES or (target.shape is not None and len(target.shape) != rank):
         raise UsageError(
             "labels do not fit the logits", code=104, tensor=target.name,
-            expected="integers of one dimension less, or probabilities of the shape of the logits",
-            got=f"{target.dtype} {list(target.shape)}",
+            expected=f"integers of rank {rank - 1}, or probabilities of the shape of the logits",
+            got=f"{target.dtype} {list(target.shape or ())}",
         )  # fmt: skip
     classes = (log_p.shape or (None,) * 8)[axis]
     if smoothing:

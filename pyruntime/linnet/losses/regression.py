@@ -2,54 +2,64 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from linnet.autodiff._tools import elementwise
 from linnet.graph import Tensor
+from linnet.losses._operands import operands
+from linnet.operators import Operators
 from linnet.optimizers._step import number
 
 
-def mse(prediction: Tensor, target: Tensor) -> Tensor:
+def mse(prediction: Operators, target: Any) -> Tensor:
     """(prediction - target) ** 2."""
-    return elementwise([prediction, target], lambda y, t: (y - t) * (y - t), prediction.dtype)
+    y, t = operands(prediction, target)
+    return elementwise([y, t], lambda y, t: (y - t) * (y - t), y.dtype)
 
 
-def mae(prediction: Tensor, target: Tensor) -> Tensor:
+def mae(prediction: Operators, target: Any) -> Tensor:
     """|prediction - target|; its gradient is 0 where they are equal."""
-    return elementwise([prediction, target], lambda y, t: abs(y - t), prediction.dtype)
+    y, t = operands(prediction, target)
+    return elementwise([y, t], lambda y, t: abs(y - t), y.dtype)
 
 
-def huber(prediction: Tensor, target: Tensor, delta: float = 1.0) -> Tensor:
+def huber(prediction: Operators, target: Any, delta: float = 1.0) -> Tensor:
     """Half the square of the difference up to delta, then delta * (|difference| - delta / 2) (Huber 1964)."""
     limit = number("delta", delta, least=1e-30)
+    y, t = operands(prediction, target)
     return elementwise(
-        [prediction, target],
+        [y, t],
         lambda y, t: (abs(y - t) <= limit).select(0.5 * (y - t) * (y - t), limit * (abs(y - t) - 0.5 * limit)),
-        prediction.dtype,
+        y.dtype,
     )
 
 
-def smooth_l1(prediction: Tensor, target: Tensor, beta: float = 1.0) -> Tensor:
+def smooth_l1(prediction: Operators, target: Any, beta: float = 1.0) -> Tensor:
     """Half the square of the difference over beta, up to beta; then |difference| - beta / 2 (Girshick 2015). beta 0: mae."""
     limit = number("beta", beta, least=0.0)
     if limit == 0:
         return mae(prediction, target)
+    y, t = operands(prediction, target)
     return elementwise(
-        [prediction, target],
+        [y, t],
         lambda y, t: (abs(y - t) < limit).select(0.5 / limit * (y - t) * (y - t), abs(y - t) - 0.5 * limit),
-        prediction.dtype,
+        y.dtype,
     )
 
 
-def cosine(a: Tensor, b: Tensor, axis: int = -1, epsilon: float = 1e-8) -> Tensor:
+def cosine(a: Operators, b: Any, axis: int = -1, epsilon: float = 1e-8) -> Tensor:
     """1 - the cosine of the angle between vectors along `axis`, which is gone from the result. Norms are `epsilon` at least."""
-    product, left, right = ((x * y).sum(axis) for x, y in ((a, b), (a, a), (b, b)))
+    u, v = operands(a, b)
+    product, left, right = ((x * y).sum(axis) for x, y in ((u, v), (u, u), (v, v)))
     return elementwise(
         [product, left, right],
         lambda p, x, y: 1.0 - p / ((x.max(epsilon**2) * y.max(epsilon**2)).sqrt()),
-        a.dtype,
+        u.dtype,
     )
 
 
-def cosine_embedding(a: Tensor, b: Tensor, target: Tensor, margin: float = 0.0) -> Tensor:
+def cosine_embedding(a: Operators, b: Any, target: Any, margin: float = 0.0) -> Tensor:
     """For pairs [..., size] that belong together (target 1) 1 - cosine, for others (-1) what the cosine is above margin."""
-    distance = cosine(a, b)
-    return elementwise([distance, target], lambda d, t: (t > 0).select(d, (1.0 - d - margin).max(0.0)), distance.dtype)
+    first, second, sign = operands(a, b, target)
+    distance = cosine(first, second)
+    return elementwise([distance, sign], lambda d, t: (t > 0).select(d, (1.0 - d - margin).max(0.0)), distance.dtype)

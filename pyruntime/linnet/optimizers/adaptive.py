@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from linnet.autodiff._tools import elementwise
+from linnet.errors import UsageError
 from linnet.graph import Tensor, Variable
 from linnet.mapping import Expr
 from linnet.optimizers._step import Step, number
@@ -117,6 +118,8 @@ class Adam(Optimizer):
         **options: Any,
     ) -> None:
         super().__init__(learning_rate, **options)
+        if not isinstance(betas, Sequence) or len(betas) != 2:
+            raise UsageError("Adam has two betas", code=101, tensor="betas", expected="two numbers", got=repr(betas))
         self.betas = [number(f"betas[{i}]", beta, least=0.0, below=1.0) for i, beta in enumerate(betas)]
         self.epsilon, self.amsgrad = number("epsilon", epsilon, least=0.0), amsgrad
         self.slots = ("m", "v", "v_max") if amsgrad else ("m", "v")  # type: ignore[misc]

@@ -179,6 +179,12 @@ class Optimizer:
         rate: Any = self.learning_rate
         if not isinstance(rate, float):
             rate = rate.tensor(like) if isinstance(rate, Operators) else rate(count.cast("f64"))
+            if isinstance(rate, Tensor) and (rate.shape != () or rate.dtype not in FLOAT_DTYPES):
+                raise UsageError(
+                    "a learning rate is one number", code=104, tensor=rate.name, expected="a float of shape []",
+                    got=f"{rate.dtype} {rate.shape}",
+                )  # fmt: skip
+            rate = rate if isinstance(rate, Tensor) else number("learning_rate", rate, least=0.0)
         updates: Updates = {}
         if isinstance(self.loss_scale, DynamicLossScale):
             finite = all_finite(list(gradients.values()))

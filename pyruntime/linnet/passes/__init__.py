@@ -10,6 +10,7 @@ from linnet.passes.fusion import fuse_maps
 from linnet.passes.gathers import look_up_first
 from linnet.passes.heads import replace_head
 from linnet.passes.norms import expand_batch_norm
+from linnet.passes.statistics import reestimate
 from linnet.passes.weights import freeze, trainable
 
 _ROUNDS = 8
@@ -42,6 +43,18 @@ def simplify(function: Function, *, fold_limit: int = FOLD_LIMIT) -> None:
 
 
 __all__ = [
-    "expand_batch_norm", "fold_constants", "freeze", "fuse_maps", "look_up_first", "remove_dead", "remove_dead_functions",
-    "remove_double", "remove_identities", "replace_head", "run", "simplify", "trainable",
+    "expand_batch_norm",
+    "fold_constants",
+    "freeze",
+    "fuse_maps",
+    "look_up_first",
+    "reestimate",
+    "remove_dead",
+    "remove_dead_functions",
+    "remove_double",
+    "remove_identities",
+    "replace_head",
+    "run",
+    "simplify",
+    "trainable",
 ]  # fmt: skip

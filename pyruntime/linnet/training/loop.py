@@ -44,6 +44,7 @@ def fit(
     saver: Saver | None = None,
     callbacks: Sequence[Callback] = (),
     progress: bool | None = None,
+    accumulate: int = 1,
     log_every: int = 10,
     threads: int | None = None,
     train: str = "train",
@@ -60,6 +61,8 @@ def fit(
     validation: data for the signature `eval` (a number: this share of the data, taken out at random), run after every
     epoch, or every `validate_every` steps. seed: of shuffling and augmentation; first values and dropout follow the
     graph's own seed.
+    accumulate: batches whose gradients are added up for one step, for batches that do not fit into memory; it needs the
+    signatures of linnet.training.signatures(accumulate=True). The last step of an epoch may have fewer.
     directory: where checkpoints, metrics.jsonl and manifest.json go. saver: when to write checkpoints; Saver() by default.
     resume: go on from the latest checkpoint of the directory (from the start when there is none), or from the given one.
     What follows is bit for bit what would have followed: 10 steps and 10 more are 20 steps. callbacks: early stopping,
@@ -71,7 +74,12 @@ def fit(
     of range) with the place in the data; with a directory, the state before it is saved.
     """
     made, graph = _model(model)
+    if accumulate > 1:
+        train = "accumulate"
+        checked_signature(made, "apply", "to train by accumulated gradients")
     checked_signature(made, train, "to train by")
+    if accumulate < 1:
+        raise UsageError("no such accumulation", code=101, expected="1 or more batches", got=repr(accumulate))
     if steps is None and epochs is None:
         epochs = 1
     inputs = made.inputs(train)
@@ -80,9 +88,10 @@ def fit(
     feed = feed_of(data, inputs, batch_size=batch_size, shuffle=shuffle, seed=seed, augment=augment)
     saver = saver or Saver()
     place = None if directory is None else Path(directory)
-    run = Run(made, train, feed, [*callbacks, *progress_bar(progress)], saver, place, threads)
-    run.history.source, run.log_every, run.total = graph, log_every, _total(epochs, steps, feed.length)
-    description = {"model": made.metadata("digest"), "signature": train, "seed": seed, **feed.description}
+    run = Run(made, train, feed, [*callbacks, *progress_bar(progress)], saver, place, threads, accumulate)
+    run.history.source, run.log_every, run.total = graph, log_every, _total(epochs, steps, feed.length, accumulate)
+    description = {"model": made.metadata("digest"), "signature": train, "seed": seed, "accumulate": accumulate}
+    description |= feed.description
     if validation is not None:
         checked_signature(made, eval, "to validate by")
         session = Session(made, eval, store=run.store, threads=threads)
@@ -128,6 +137,8 @@ def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, si
         with contextlib.closing(run.feed.epoch(run.epoch, run.batch)) as batches:
             for batch, last in batches:
                 metrics = run.advance(batch, last)
+                if metrics is None:
+                    continue
                 for callback in run.callbacks:
                     callback.on_step(run, metrics)
                 if last if every is None else run.step % every == 0:
@@ -171,11 +182,11 @@ def _source(data: Any, inputs: Sequence[Any]) -> Source:
     )  # fmt: skip
 
 
-def _total(epochs: int | None, steps: int | None, length: int | None) -> int | None:
+def _total(epochs: int | None, steps: int | None, length: int | None, accumulate: int) -> int | None:
     """Steps of the whole run; None when only the data tells."""
     found = [steps] if steps is not None else []
     if epochs is not None and length is not None:
-        found.append(epochs * length)
+        found.append(epochs * -(-length // accumulate))
     return min(found, default=None)
 
 

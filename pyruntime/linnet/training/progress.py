@@ -27,12 +27,14 @@ class ProgressBar(Callback):
 
     def on_start(self, run: Run) -> None:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
 
         if not self._console.is_terminal:
             return
         bar = Progress(
-            TextColumn("epoch {task.fields[epoch]}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-            TextColumn("{task.fields[metrics]}"), console=self._console,
+            TextColumn("epoch {task.fields[epoch]}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn(),
+            TextColumn("{task.fields[metrics]}", table_column=Column(ratio=1, no_wrap=True, overflow="ellipsis")),
+            console=self._console, expand=True,
         )  # fmt: skip
         self._bar = bar
         self._task = bar.add_task("", total=run.total, completed=run.step, epoch=run.epoch, metrics="")

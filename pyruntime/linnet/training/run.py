@@ -66,9 +66,12 @@ class Run:
         saver: Saver,
         directory: Path | None,
         threads: int | None,
+        accumulate: int = 1,
     ) -> None:
         self.model, self.store, self.signature = model, Store(model), signature
         self.session = Session(model, signature, store=self.store, threads=threads)
+        self.accumulate = accumulate
+        self._apply = Session(model, "apply", store=self.store, threads=threads) if accumulate > 1 else None
         self.feed, self.callbacks, self.saver, self.directory = feed, [*callbacks, saver], saver, directory
         self.step = self.epoch = self.batch = 0
         self.total: int | None = None
@@ -81,6 +84,8 @@ class Run:
         self._specs = {spec.name: spec for spec in self.session.inputs}
         self.known: list[str] = []  # names in batches that other signatures take
         self._means = _Means()
+        self._parts = _Means()  # of the batches that were accumulated for the next step
+        self._added = 0  # how many these are
         self._safe: _Safe | None = None
 
     def stop(self, reason: str) -> None:
@@ -89,13 +94,14 @@ class Run:
 
     # Steps.
 
-    def advance(self, batch: Batch, last: bool) -> dict[str, float]:
-        """One training step. last: it is the last of its epoch. Raises TrainingError when the loss is not finite; errors in
-        the data say which batch it was."""
+    def advance(self, batch: Batch, last: bool) -> dict[str, float] | None:
+        """One batch, and the metrics of the training step that it completes; None while gradients are accumulated. last: it
+        is the last of its epoch. Raises TrainingError when the loss is not finite; errors in the data say which batch it
+        was."""
         feeds: dict[str, npt.NDArray[Any]] = {}
         try:
             feeds = fitted(batch, self._specs, self.known)
-            if self._safe is None or self.step - self._safe.step >= SNAPSHOT:
+            if self._apply is None and (self._safe is None or self.step - self._safe.step >= SNAPSHOT):
                 self._safe = _Safe(self.step, self.epoch, self.batch, self.store.as_dict())
             outputs = self.session.run(feeds)
         except Error as error:
@@ -105,9 +111,17 @@ class Run:
         wrong = {name: value for name, value in losses.items() if not math.isfinite(value)}
         if wrong:
             raise self._explained(*next(iter(wrong.items())), feeds)
+        self._means.add(metrics, examples(feeds))
+        if self._apply is not None:
+            self._parts.add(metrics, examples(feeds))
+            self._added += 1
+            if self._added < self.accumulate and not last:
+                self.batch += 1
+                return None
+            self._apply.run({})
+            metrics, self._added = self._parts.take(), 0
         self.step += 1
         self.epoch, self.batch = (self.epoch + 1, 0) if last else (self.epoch, self.batch + 1)
-        self._means.add(metrics, examples(feeds))
         if self.step % self.log_every == 0:
             self.metrics.add("step", {"step": self.step, "epoch": self.epoch, **metrics})
         return metrics
@@ -131,14 +145,20 @@ class Run:
 
     def _explained(self, name: str, value: float, feeds: Mapping[str, npt.NDArray[Any]]) -> TrainingError:
         """Why the loss of the step that has just run is not finite, as an error. The variables get good values back."""
-        safe, found = self._safe, None
-        assert safe is not None
+        # Accumulation changes no variable that the loss depends on: one repetition shows it.
+        safe, found = self._safe or _Safe(self.step, self.epoch, self.batch, self.store.as_dict()), None
         what = f"output '{name}' became {value} in step {self.step + 1} (epoch {self.epoch + 1})"
         reason = diagnosis.bad_feed(feeds)
         if not reason:
             count = self.step + 1 - safe.step
             found = diagnosis.find(
-                self.model, self.history.source, self.signature, safe.values, safe.step + 1, count, self._again(safe)
+                self.model,
+                self.history.source,
+                self.signature,
+                safe.values,
+                safe.step + 1,
+                count,
+                self._again(safe) if count > 1 else [feeds],
             )
         if found is not None:
             reason = f"the first result that is not finite is that of op {found.op} '{found.name}' in step {found.step}"
@@ -188,7 +208,8 @@ class Run:
         """All variables, and what must be known to go on, in one file."""
         state = {
             "step": self.step, "epoch": self.epoch, "batch": self.batch, "count": self._means.count,
-            "sums": self._means.sums, "callbacks": [callback.state() for callback in self._stateful()],
+            "sums": self._means.sums, "added": self._added,
+            "parts": [self._parts.count, self._parts.sums], "callbacks": [callback.state() for callback in self._stateful()],
         }  # fmt: skip
         words = {"step": self.step, **self.feed.native, "fit": json.dumps(state, sort_keys=True)}
         self.store.save(path, list(self.store), words)
@@ -199,7 +220,8 @@ class Run:
         try:
             state = json.loads(metadata["fit"])
             self.step, self.epoch, self.batch = state["step"], state["epoch"], state["batch"]
-            self._means = _Means(state["count"], state["sums"])
+            self._means, self._parts = _Means(state["count"], state["sums"]), _Means(*state["parts"])
+            self._added = state["added"]
             states = state["callbacks"]
         except (KeyError, ValueError, TypeError):
             self._place(path, metadata)

@@ -1,0 +1,37 @@
+"""What losses take: tensors, variables, and as targets also arrays and numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from linnet.errors import UsageError
+from linnet.graph import Tensor, numpy_dtype
+from linnet.operators import Operators
+
+
+def operands(first: Any, *others: Any) -> list[Tensor]:
+    """All as tensors of one function. Arrays and numbers become constants: floats of the type of the first, integers i64.
+
+    Raises UsageError when there is no tensor or variable among them.
+    """
+    given = [v for v in (first, *others) if isinstance(v, Operators)]
+    if not given:
+        raise UsageError("a loss needs a tensor", code=103, expected="a tensor or variable", got=type(first).__name__)
+    like = next((v for v in given if isinstance(v, Tensor)), given[0].tensor())
+    main = (first if isinstance(first, Operators) else given[0]).tensor(like)
+
+    def own(value: Any) -> Tensor:
+        if isinstance(value, Operators):
+            return value.tensor(like)
+        array = np.asarray(value)
+        wanted = np.int64 if array.dtype.kind in "iub" else numpy_dtype(main.dtype)
+        return like.function.constant(array.astype(wanted))
+
+    return [own(value) for value in (first, *others)]
+
+
+def as_labels(labels: Tensor) -> Tensor:
+    """Narrow integers, as files of labels have them, as i32; anything else as it is."""
+    return labels.cast("i32") if labels.dtype in ("u8", "i8", "u16", "i16") else labels

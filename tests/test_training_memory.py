@@ -1,0 +1,61 @@
+"""Memory of training whole networks: what a step takes, and that a budget changes no bit of it.
+The planner's own tests, over random graphs, are in test_updates.py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+
+pytest.importorskip("torch", reason="the networks' initial values are PyTorch's: pip install linnet[torch]")
+from tests.train_models import MODELS, graph_of, twin
+
+SMALL = {"lenet5": (8, 1, 28, 28), "resnet18": (4, 3, 64, 64), "mobilenet_v2": (4, 3, 64, 64), "transformer": (4, 16)}
+
+
+def _feeds(session: linnet.Session) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    return {
+        spec.name: rng.integers(0, 10, spec.shape)
+        if spec.dtype.startswith("i")
+        else rng.standard_normal(spec.shape, np.float32)
+        for spec in session.inputs
+    }
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_budget_changes_no_bit(name: str) -> None:
+    """At the least that the planner can do, and half way to it."""
+    model = linnet.Model(graph_of(name, twin(name, SMALL[name]), SMALL[name]))
+    usual = linnet.Session(model, "train", threads=2, store=linnet.Store(model))
+    with pytest.raises(linnet.GraphError, match="more memory than the bound") as refused:
+        linnet.Session(model, "train", threads=2, max_bytes=1)
+    total, least = usual.memory["total"], int(refused.value.got.split()[0])
+    assert "at least" in refused.value.got and least <= total
+    feeds = _feeds(usual)
+    losses = [usual.run(feeds)["loss"] for _ in range(2)]
+    for budget in ((total + least) // 2, least):
+        session = linnet.Session(model, "train", threads=2, store=linnet.Store(model), max_bytes=budget)
+        assert session.memory["total"] <= budget
+        assert [session.run(feeds)["loss"] for _ in range(2)] == losses
+        for variable in usual.variables:
+            np.testing.assert_array_equal(session.variables[variable], usual.variables[variable], variable)
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "least"),
+    [("lenet5", 6, 6), ("mobilenet_v2", 480, 130), ("resnet18", 250, 135), ("alexnet", 330, 310)],
+)
+def test_what_a_step_takes(name: str, most: int, least: int) -> None:
+    """In MB, at the batch of the benchmark (PyTorch's processes: LeNet-5 325, MobileNetV2 1,070); nothing is run."""
+    graph = graph_of(name, twin(name))
+    session = linnet.Session(graph, "train", threads=2)
+    assert session.memory["total"] < most * 1e6
+    assert session.memory["gradients"] < session.memory["variables"]
+    tight = linnet.Session(graph, "train", threads=2, max_bytes=int(least * 1e6))
+    assert tight.memory["total"] < least * 1e6
+    assert (tight.plan_info["recomputed"] > 0) == (name != "lenet5")
+    assert MODELS[name][1][0] == session.inputs[0].shape[0]  # type: ignore[index]
