@@ -35,3 +35,20 @@ def test_gradients_and_ten_losses_are_those_of_pytorch(name: str) -> None:
     for key, parameter in peer.named_parameters():  # after ten steps the weights are the same as well
         reference = as_linnet(key, parameter.detach().numpy())
         assert np.abs(session.variables[key] - reference).max() <= 1e-4 * np.abs(reference).max(), key
+
+
+def test_the_gradient_of_cross_entropy_is_one_map() -> None:
+    """No zeros, scatter and sum over the logits, and the log-probabilities' memory serves for the gradient too."""
+    graph = linnet.Graph()
+    x, t = graph.placeholder("x", ("batch", 1000)), graph.placeholder("t", ("batch",), "i64")
+    (slope,) = linnet.gradients(linnet.softmax_cross_entropy(x, t).mean(), [x])
+    graph.signature("infer", {"x": x, "t": t}, {"slope": slope})
+    rng = np.random.default_rng(0)
+    logits, labels = rng.standard_normal((64, 1000), np.float32), rng.integers(0, 1000, 64)
+    session = linnet.Session(linnet.passes.run(graph))
+    found = session.run({"x": logits, "t": labels})["slope"]
+    own = torch.tensor(logits, requires_grad=True)
+    torch.nn.functional.cross_entropy(own, torch.from_numpy(labels)).backward()
+    np.testing.assert_allclose(found, own.grad.numpy(), rtol=1e-5, atol=1e-8)
+    large = [step.op for step in session.steps if step.bytes >= logits.nbytes]
+    assert large == ["softmax", "map"], large

@@ -21,8 +21,10 @@ OUT_OF_MEMORY = 401
 class RandomStep:
     """A signature `train` whose updates read each other's variables, directly and through views, gathers and products."""
 
-    def __init__(self, seed: int, looks_up: bool = False, side: int = SIDE, nodes: int = 25) -> None:
-        self.rng, self.side = np.random.default_rng(seed), side
+    def __init__(
+        self, seed: int, looks_up: bool = False, side: int = SIDE, nodes: int = 25, segments: bool = True
+    ) -> None:
+        self.rng, self.side, self.segments = np.random.default_rng(seed), side, segments
         self.graph = Graph()
         self.x = self.graph.placeholder("x", (self.side, self.side))
         self.ids = self.graph.placeholder("ids", (self.side,), "i64")
@@ -50,7 +52,16 @@ class RandomStep:
 
     def node(self) -> Tensor:
         a, b = self.pick(), self.pick()
-        match int(self.rng.integers(10)):
+        match int(self.rng.integers(13)):
+            case 10:  # one step with a body, which reads what is around it
+                carry, rows = linnet.scan(lambda c, row: (ops.clip(c @ b - row, -9, 9), ops.clip(c * row, -9, 9)), a, b)
+                return carry if self.rng.random() < 0.5 else rows[int(self.rng.integers(self.side))]
+            case 11:  # known only while running: the rest is a later segment
+                if not self.segments or self.rng.random() < 0.7:
+                    return a
+                return linnet.cond(self.x.sum() > 0, lambda: ops.clip(a + b, -9, 9), lambda: ops.clip(a - b, -9, 9))
+            case 12:
+                return ops.clip(a @ ops.transpose(b, [1, 0]), -9, 9)
             case 0 | 1:
                 return ops.clip(a @ b, -9, 9)
             case 2 | 3:
@@ -160,7 +171,7 @@ def _needed(data: Any, signature: str) -> int:
 @pytest.mark.parametrize("seed", range(30))
 def test_recomputing_to_a_budget_changes_no_bit(seed: int) -> None:
     """Half way to, and at, the number that a refusal names."""
-    step = RandomStep(seed, side=64, nodes=40)
+    step = RandomStep(seed, side=64, nodes=40, segments=False)
     data = step.graph.to_bytes()
     usual = linnet.Session(data, "train", threads=1)
     total, least = usual.memory["total"], _needed(data, "train")

@@ -251,13 +251,13 @@ linnet_status ln_program_build(ln_work *w, ln_memory *memory, ln_program *progra
     if (status == LINNET_OK && !w->reference) status = ln_pass_fuse(w);
     if (status == LINNET_OK && !w->reference) status = ln_pass_order(w);
     if (status == LINNET_OK && w->ordered && w->target > 0) status = ln_pass_recompute(w);
-    program->ordered = w->ordered;
+    program->ordered = w->ordered || (w->outer != NULL && w->outer->ordered);
     program->recomputed = w->recomputed;
     if (status == LINNET_OK) status = ln_pass_alias(w);
     if (status == LINNET_OK) status = place_memory(w, program);
     if (status == LINNET_OK) program->gradients = gradient_bytes(w);
     /* The whole is checked when it is known; this much now, before kernels prepare tables as long as the tensors. */
-    if (status == LINNET_OK && !w->ordered)
+    if (status == LINNET_OK && !program->ordered)
         status = ln_check_bound(w->max_bytes, program->arena + program->io, w->error);
     if (status == LINNET_OK) status = ln_lower_steps(w, program);
     if (status == LINNET_OK) status = collect_ports(w, program);
