@@ -196,3 +196,25 @@ def test_errors() -> None:
     linnet.scan(lambda s, r: (s, kept.append(r)), x, x)
     with pytest.raises(linnet.UsageError, match=r"belongs to function 'scan'"):
         graph.signature("infer", {"x": x}, {"y": x + kept[0]})
+
+
+def test_random_numbers_in_a_loop_differ_by_iteration_and_by_step() -> None:
+    graph = linnet.Graph(seed=3)
+    x = graph.placeholder("x", (12, 200))
+    v = graph.variable("v", np.ones(200, np.float32))
+
+    def step(_: None, row: Any) -> tuple[None, Any]:
+        return None, linnet.nn.dropout(row * v, 0.5, training=True)
+
+    _, kept = linnet.scan(step, None, x)
+    (slope,) = linnet.gradients(kept.sum(), [v])
+    updates = graph.side_updates_of([kept])
+    assert len(updates) == 1
+    graph.signature("train", {"x": x}, {"kept": kept, "slope": slope}, updates=updates)
+    session = linnet.Session(graph, "train")
+    first, second = (session.run({"x": np.ones((12, 200), np.float32)}) for _ in range(2))
+    rows = np.concatenate([first["kept"], second["kept"]])
+    assert set(np.unique(rows)) == {0, 2} and len(np.unique(rows, axis=0)) == 24
+    np.testing.assert_array_equal(first["slope"], first["kept"].sum(0))  # the same masks backwards
+    with pytest.raises(linnet.UsageError, match="out of a branch or loop"):
+        linnet.cond(x.sum() > 0, lambda: graph.side_update(v, v * 2) or x, lambda: x)

@@ -243,6 +243,8 @@ def test_only_what_is_trainable_is_trained() -> None:
     loss = frozen * free * counter.cast("f32")
     assert [v.name for v in linnet.SGD().minimize(loss)] == ["sgd/step", "b"]
     assert [v.name for v in linnet.SGD().minimize(loss, [frozen])] == ["sgd_2/step", "a"]
+    with pytest.raises(linnet.UsageError, match=r"no gradient of the loss.*from 'b'"):
+        linnet.SGD().minimize((free > 0.0).cast("f32") * 2.0)
     with pytest.raises(linnet.UsageError, match="no trainable variable"):
         linnet.SGD().minimize(frozen * 1.0)
     with pytest.raises(linnet.UsageError, match=r"one number; expected shape \[\], got \[3\]"):

@@ -18,6 +18,7 @@ class Body(Function):
         super().__init__(outer.graph, name)
         self.outer = outer
         self.parameters: list[Tensor] = []
+        self.iteration: Tensor | None = None  # of a loop: its counter
         self.captured: dict[Tensor, Tensor] = {}  # tensor of `outer`: ours
         self._constants: dict[Tensor, Tensor] = {}
         self._reads: dict[Variable, Tensor] = {}

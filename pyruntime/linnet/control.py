@@ -96,7 +96,7 @@ def while_loop(
     begins = _condition(cond_fn(rebuild(iter(start))))
     body = Body(function, "while")
     with body.open():
-        body.parameter(_counter(function), "iteration")
+        body.iteration = body.parameter(_counter(function), "iteration")
         body.parameter(begins, "condition")
         state = [body.parameter(t) for t in start]
         new = _carried(body_fn(rebuild(iter(state))), initial, state, body, "while_loop")
@@ -127,7 +127,7 @@ def scan(
     trips = _length(rows, length, function)
     body = Body(function, "scan")
     with body.open():
-        counter = body.parameter(_counter(function), "iteration")
+        counter = body.iteration = body.parameter(_counter(function), "iteration")
         holds = body.parameter(function.constant(np.array(True)), "condition")
         state = [body.parameter(t) for t in start]
         at = ops.subtract(ops.scale(trips, 1.0, -1.0), counter) if reverse and rows else counter

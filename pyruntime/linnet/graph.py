@@ -346,8 +346,16 @@ class Graph:
         new: the new value, or a function that makes it of the current one. Functions follow one another when a layer is
         used more than once; the same function object given again counts once. along: the update belongs to every training
         step that computes this tensor (None: to every one). `optimizer.minimize` adds it; with updates written by hand:
-        `updates={**graph.side_updates_of([loss]), w: ...}`.
+        `updates={**graph.side_updates_of([loss]), w: ...}`. Within a branch or loop, every training step has the update, and
+        `new` cannot be a value of it: UsageError.
         """
+        if isinstance(new, Tensor) and new.function in self.bodies:
+            raise UsageError(
+                "an update cannot take a value out of a branch or loop", code=101, tensor=new.name,
+                expected="a tensor from outside", hint="return it, and register the update outside",
+            )  # fmt: skip
+        if along is not None and along.function in self.bodies:
+            along = None
         self.side_updates.append(SideUpdate(variable, new, along))
 
     def side_updates_of(self, tensors: Sequence[Tensor]) -> dict[Variable, Tensor]:
@@ -466,7 +474,7 @@ class Graph:
         path: str | Path,
         values: Mapping[str, npt.ArrayLike] | None = None,
         signature: str = "infer",
-        opset: int = 21,
+        opset: int | None = None,
     ) -> None:
         """Writes one signature as an ONNX model, variables at `values` or their initial ones as its weights: see
         `linnet.converters.onnx.export.to_onnx`."""

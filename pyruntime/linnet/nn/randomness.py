@@ -27,8 +27,14 @@ def _draw(graph: Graph, kind: str, shape: Sequence[int] | Tensor, like: Tensor |
         graph.variables[COUNTER] = counter
     stream, graph.random_nodes = graph.random_nodes, graph.random_nodes + 1
     operand = shape if isinstance(shape, Tensor) else None
+    count = counter.tensor(operand if operand is not None else like)
+    for (
+        body
+    ) in graph.bodies:  # in a loop, other numbers in each iteration; the factor is Knuth's, of a linear congruence
+        if body.iteration is not None:
+            count = count * 6364136223846793005 + body.iteration + 1
     made = builders.random(
-        counter.tensor(operand if operand is not None else like), operand, kind=kind, seed=graph.seed, stream=stream,
+        count, operand, kind=kind, seed=graph.seed, stream=stream,
         shape=() if isinstance(shape, Tensor) else tuple(shape),
     )  # fmt: skip
     graph.side_update(counter, _next, along=made)

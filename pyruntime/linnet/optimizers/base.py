@@ -15,7 +15,7 @@ from linnet.errors import UsageError
 from linnet.graph import Graph, Tensor, Variable
 from linnet.mapping import Expr
 from linnet.operators import Operators
-from linnet.optimizers._step import Step, behind, number, state
+from linnet.optimizers._step import Step, behind, number, reaches, state
 from linnet.optimizers.scaling import DynamicLossScale, all_finite, unscaled
 
 Rate = float | Tensor | Variable | Callable[[Tensor], Tensor]
@@ -156,6 +156,12 @@ class Optimizer:
             raise UsageError(
                 "the loss depends on no trainable variable", code=101, tensor=loss.name,
                 hint="give the variables, or make some with graph.variable",
+            )  # fmt: skip
+        if not reaches(loss, variables):
+            raise UsageError(
+                "no gradient of the loss reaches a variable that is to be trained", code=101, tensor=loss.name,
+                expected="a path of floats from " + ", ".join(f"'{v.name}'" for v in variables[:3]),
+                hint="integers, as argmax and comparisons give, have no gradient",
             )  # fmt: skip
         scale: Any = self.loss_scale.scale(loss) if isinstance(self.loss_scale, DynamicLossScale) else self.loss_scale
         if scale is None:
