@@ -140,7 +140,6 @@ def _ends(graph: linnet.Graph) -> tuple[linnet.Tensor, linnet.Tensor]:
     "bits, outlier, ranges, gain",
     [
         (2, 1, "average", 0.5),
-        (4, 100.0, 1, "average", 0.01),
         (3, 1, "learned", 0.0),
         (8, 100, "average", 0.03),
     ],
