@@ -24,11 +24,11 @@ def model(classes: int = 5, batch: str = "batch") -> linnet.Model:
     step = graph.variable("step", np.int64(0))
     y = (x @ base) @ head
     graph.signature("infer", {"x": x}, {"y": y})
-    graph.signature("train", {"x": x}, {"y": y}, updates={head: head * 1.0625, step: step + 1})
+    graph.signature("train", {"x": x}, {"y": y}, updates={head: head * -1.0, step: step + 1})
     return linnet.Model(graph.to_bytes())
 
 
-def trained(m: linnet.Model, steps: int = 2) -> linnet.Store:
+def trained(m: linnet.Model, steps: int = 3) -> linnet.Store:
     store = linnet.Store(m)
     session = linnet.Session(m, "train", store=store)
     for _ in range(steps):
@@ -237,15 +237,15 @@ def test_what_a_kill_left_is_used_again(tmp_path: Path) -> None:
 
 
 def test_saving_while_another_thread_trains_and_a_third_saves_too(tmp_path: Path) -> None:
-    """`step` and `head` in a checkpoint are from between two runs: head is its initial value times 1.0625 ** step."""
+    """`step` and `head` in a checkpoint are from between two runs: head has its initial sign if step is even."""
     m = model()
     store = linnet.Store(m)
-    first = store["head"].astype(np.float64)
+    first = store["head"]
     stop = threading.Event()
 
     def train() -> None:
         session = linnet.Session(m, "train", store=store)
-        while not stop.is_set() and store["step"] < 1000:
+        while not stop.is_set():
             session.run({"x": np.ones((2, 3), np.float32)})
 
     def check(name: str) -> None:
@@ -255,7 +255,7 @@ def test_saving_while_another_thread_trains_and_a_third_saves_too(tmp_path: Path
             step = int(found["step"]) if found else 0
             if found and step:
                 seen.add(step)
-                if not np.allclose(found["head"], first * 1.0625**step, rtol=1e-3):
+                if not np.array_equal(found["head"], first * (-1) ** step):
                     wrong.append((name, step))
 
     wrong: list[object] = []
@@ -268,7 +268,7 @@ def test_saving_while_another_thread_trains_and_a_third_saves_too(tmp_path: Path
         thread.join()
     stop.set()
     trainer.join()
-    assert not wrong and len(seen) > 3
+    assert not wrong and len(seen) > 1
     assert [p.name for p in tmp_path.iterdir()] == ["shared"]
 
 

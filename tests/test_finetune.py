@@ -106,7 +106,7 @@ def test_a_pretrained_network_tells_photographs_apart(tmp_path: Path) -> None:
 def test_the_float_form_of_it_as_onnx_does_as_well(tmp_path: Path) -> None:
     """TFLite int8 -> float variables -> ONNX -> fine-tuned: twelve photographs."""
     graph = linnet.from_tflite(efficientnet(), trainable="*")
-    graph.to_onnx(tmp_path / "float.onnx", opset=20)
+    graph.to_onnx(tmp_path / "float.onnx")
     made = finetune(
         tmp_path / "float.onnx", photographs.folder(tmp_path / "data"), epochs=40, learning_rate=3e-3, progress=False
     )  # fmt: skip

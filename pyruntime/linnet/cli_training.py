@@ -25,9 +25,11 @@ if TYPE_CHECKING:
 @click.argument("output", type=click.Path(path_type=Path))
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Weights from this checkpoint of the model.")
 @click.option("--signature", default="infer", show_default=True, help="Entry point to write.")
-@click.option("--opset", type=int, default=21, show_default=True, help="Of the ONNX model: 18 to 23.")
+@click.option("--opset", type=int, help="Of the ONNX model, 18 to 23; default: 20, or 21 where it is needed.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a line.")
-def export(model: Path, output: Path, checkpoint: Path | None, signature: str, opset: int, as_json: bool) -> None:
+def export(
+    model: Path, output: Path, checkpoint: Path | None, signature: str, opset: int | None, as_json: bool
+) -> None:
     """Write the .lnt file MODEL as the ONNX model OUTPUT, its variables as weights."""
     import linnet
     from linnet.converters.onnx.export import to_onnx
@@ -39,11 +41,16 @@ def export(model: Path, output: Path, checkpoint: Path | None, signature: str, o
         linnet.Store(linnet.Model(model)).load(checkpoint)  # refuses that of another model
         values = found.variables
     made = to_onnx(graph, output, values, signature=signature, opset=opset)
-    report = {"model": str(model), "output": str(output), "opset": opset, "nodes": len(made.graph.node)}
+    report = {
+        "model": str(model),
+        "output": str(output),
+        "opset": made.opset_import[0].version,
+        "nodes": len(made.graph.node),
+    }
     if as_json:
         click.echo(json.dumps(report))
     else:
-        click.echo(f"{model}: {len(made.graph.node)} nodes, opset {opset} -> {output}")
+        click.echo(f"{model}: {len(made.graph.node)} nodes, opset {report['opset']} -> {output}")
 
 
 def _fraction(text: str) -> float:

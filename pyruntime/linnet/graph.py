@@ -474,7 +474,7 @@ class Graph:
         path: str | Path,
         values: Mapping[str, npt.ArrayLike] | None = None,
         signature: str = "infer",
-        opset: int = 21,
+        opset: int | None = None,
     ) -> None:
         """Writes one signature as an ONNX model, variables at `values` or their initial ones as its weights: see
         `linnet.converters.onnx.export.to_onnx`."""

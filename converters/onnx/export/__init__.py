@@ -25,21 +25,26 @@ def to_onnx(
     values: Mapping[str, npt.ArrayLike] | None = None,
     *,
     signature: str = "infer",
-    opset: int = 21,
+    opset: int | None = None,
 ) -> onnx.ModelProto:
     """An ONNX model of one signature; written to `path` when that is given (weights above 1 GiB into `path`.data beside it).
 
     values: {variable name: value} in place of initial values, for example a `Store`, or a checkpoint's variables. opset: 18
-    to 23. The model has passed onnx.checker. Quantized graphs become QuantizeLinear and DequantizeLinear around float ops.
+    to 23; by default 20, or 21 where something needs it (16-bit or blockwise quantization, group norms). The model has passed
+    onnx.checker. Quantized graphs become QuantizeLinear and DequantizeLinear around float ops.
     Raises UsageError for a bad argument, ConversionError, with all problems, for what ONNX has no op for: state that a run
     changes, fixed-point arithmetic of TFLite, raw random bits.
     """
-    if not OLDEST <= opset <= NEWEST:
+    if opset is not None and not OLDEST <= opset <= NEWEST:
         raise UsageError("to_onnx cannot write this opset", code=101, expected=f"{OLDEST} to {NEWEST}", got=str(opset))
     frozen = graph.freeze(values, signature)
-    writer = Writer(frozen, opset)
-    model = writer.model()
-    if writer.problems:
+    # 20 first: given opset 21, ONNX Runtime 1.31 rewrites a relu before QuantizeLinear into a model that it then refuses.
+    for version in (20, 21) if opset is None else (opset,):
+        writer = Writer(frozen, version)
+        model = writer.model()
+        if not writer.problems:
+            break
+    else:
         raise ConversionError(writer.problems)
     onnx.checker.check_model(model)
     if path is not None:

@@ -157,10 +157,22 @@ def resize(w: Writer, node: Node) -> str:
     assert x is not None
     given = [t if t is None or t.static_shape != (0,) else None for t in (*node.inputs[1:], None, None, None)]
     scales, sizes, roi = (w.of(t) for t in given[:3])
-    if not sizes and node.attribute("sizes"):
-        sizes = w.integers(list(node.attribute("sizes")))
-    if not scales and not sizes and node.attribute("scales"):
-        scales = w.constant(np.asarray(node.attribute("scales"), np.float32), "scales")
+    axes, wanted = list(node.attribute("axes")), [int(v) for v in node.attribute("sizes")]
+    factors = [float(v) for v in node.attribute("scales")]
+    if axes and x.rank is not None and not (scales or sizes) and node.attribute("aspect") == "stretch":
+        # all axes, where that can be said: ONNX Runtime's optimizer mixes up sizes of some axes with transposes
+        shape, places = list(x.shape or ()), [a % x.rank for a in axes]
+        others = [d for i, d in enumerate(shape) if i not in places]
+        if factors or all(isinstance(d, int) for d in others):
+            if factors:
+                factors = [factors[places.index(i)] if i in places else 1.0 for i in range(x.rank)]
+            else:
+                wanted = [wanted[places.index(i)] if i in places else int(d or 0) for i, d in enumerate(shape)]
+            axes = []
+    if not sizes and wanted:
+        sizes = w.integers(wanted)
+    if not scales and not sizes and factors:
+        scales = w.constant(np.asarray(factors, np.float32), "scales")
     if sizes:
         scales = ""
     coordinates = str(node.attribute("coordinates"))
@@ -172,7 +184,7 @@ def resize(w: Writer, node: Node) -> str:
             coordinate_transformation_mode=coordinates, nearest_mode=str(node.attribute("nearest")),
             cubic_coeff_a=float(node.attribute("cubic_coefficient")),
             exclude_outside=int(node.attribute("exclude_outside")), antialias=int(node.attribute("antialias")),
-            extrapolation_value=float(node.attribute("extrapolation_value")), axes=list(node.attribute("axes")) or None,
+            extrapolation_value=float(node.attribute("extrapolation_value")), axes=axes or None,
             keep_aspect_ratio_policy=str(node.attribute("aspect")) if sizes else None,
         )
     )  # fmt: skip

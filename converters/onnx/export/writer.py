@@ -130,6 +130,8 @@ class Writer:
         kinds = {"i8": np.int8, "u8": np.uint8, "i16": np.int16, "u16": np.uint16, "i32": np.int32}
         if dtype not in kinds:
             raise Unsupported(f"quantized {dtype} has no form in ONNX", "use 8 or 16 bits")
+        if dtype in ("i16", "u16") and self.opset < 21:
+            raise Unsupported("quantization to 16 bits", "export with opset=21")
         return self.constant(scale, "scale"), self.constant(np.asarray(zero, kinds[dtype]), "zero"), q.axis
 
     def transposed(self, name: str, perm: Sequence[int]) -> str:
