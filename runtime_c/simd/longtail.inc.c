@@ -19,16 +19,20 @@
 #endif
 
 #include "simd/depthwise.inc.c"
-#include "simd/depthwise_gradient.inc.c"
 #include "simd/softmax.inc.c"
 #include "simd/recurrent.inc.c"
 
 /* Bound by memory, or rare, these gain nothing from AVX-512 over AVX2 that would be worth 25 KB of the library. */
 #ifndef LN_SIMD_AVX512
-#include "simd/moments.inc.c"
 #include "simd/norm.inc.c"
 #include "simd/pool.inc.c"
-#include "simd/pool_gradient.inc.c"
 #include "simd/resize.inc.c"
 #include "simd/conv_transpose.inc.c"
+#endif
+
+/* Only training needs these: SSE2, the level of processors before 2013, has the references. */
+#if !defined(LN_SIMD_AVX512) && !defined(LN_SIMD_SSE2)
+#include "simd/depthwise_gradient.inc.c"
+#include "simd/moments.inc.c"
+#include "simd/pool_gradient.inc.c"
 #endif
