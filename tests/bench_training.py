@@ -163,6 +163,7 @@ def as_markdown(rows: list[dict[str, Any]]) -> str:
 def update_readme(rows: list[dict[str, Any]], command: str) -> None:
     """Puts the table between the two `training` comments of README.md."""
     import torch
+
     from tests.bench_peers import machine
 
     path, about = ROOT / "README.md", machine()
