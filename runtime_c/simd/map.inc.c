@@ -10,7 +10,7 @@
 #define LN_LOOP _Pragma("GCC ivdep") /* registers are the same array or apart, so lanes are independent */
 #endif
 
-/* ---- what loads and stores leave to the compiler ---- */
+/* ---- what is hot in loads and stores ---- */
 
 /* n numbers from `first` on, `stride` (0 or 1) apart. */
 void LN_SIMD_NAME(ln_map_count)(int type, int64_t first, int64_t stride, int n, void *y) {
@@ -35,6 +35,30 @@ void LN_SIMD_NAME(ln_map_narrow)(int dtype, const int32_t *w, int n, void *y) {
         LN_LOOP for (int i = 0; i < n; i++)((uint8_t *)y)[i] = (uint8_t)w[i];
     else
         LN_LOOP for (int i = 0; i < n; i++)((uint16_t *)y)[i] = (uint16_t)w[i];
+}
+
+/* n floats as integers: x * factor, cut or rounded, to [low, high] + zero; the target is neighbouring small integers.
+ */
+void LN_SIMD_NAME(ln_map_store_small)(int dtype, const float *a, int n, char *p, bool rounds, float factor, int32_t low,
+                                      int32_t high, int32_t zero) {
+    vf by = vf_set1(factor), least = vf_set1((float)low), most = vf_set1((float)high);
+    vi more = vi_set1(zero);
+    for (int i = 0; i < n; i += VF_WIDTH) {
+        int left = n - i;
+        vf v = vf_mul(left >= VF_WIDTH ? vf_load(a + i) : vf_load_partial(a + i, left), by);
+        v = rounds ? vf_round(v) : vf_select(vf_eq(v, v), v, vf_zero());
+        vi q = vi_add(vi_trunc_vf(vf_min(vf_max(v, least), most)), more); /* rounding: NaN becomes low; cutting: 0 */
+        uint16_t lanes[VF_WIDTH];
+        size_t size = dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2;
+        void *to = left >= VF_WIDTH ? (void *)(p + (size_t)i * size) : (void *)lanes;
+        switch (dtype) {
+        case LINNET_I8: vi_store_i8(to, q); break;
+        case LINNET_U8: vi_store_u8(to, q); break;
+        case LINNET_I16: vi_store_i16(to, q); break;
+        default: vi_store_u16(to, q); break;
+        }
+        if (left < VF_WIDTH) memcpy(p + (size_t)i * size, lanes, (size_t)left * size);
+    }
 }
 
 /* ---- arithmetic ---- */

@@ -95,6 +95,8 @@ void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, c
                                   void *y);                                                                            \
     void ln_map_count__##isa(int type, int64_t first, int64_t stride, int n, void *y);                                 \
     void ln_map_narrow__##isa(int dtype, const int32_t *w, int n, void *y);                                            \
+    void ln_map_store_small__##isa(int dtype, const float *a, int n, char *p, bool rounds, float factor, int32_t low,  \
+                                   int32_t high, int32_t zero);                                                        \
     void ln_map_load__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int64_t start, int n,  \
                             char *y);                                                                                  \
     void ln_map_table__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int n,                \

@@ -148,30 +148,6 @@ void LN_SIMD_NAME(ln_map_table)(const ln_map_step *s, const ln_map_view *v, cons
 
 /* ---- stores ---- */
 
-/* n floats as integers: x * factor, cut or rounded, to [low, high] + zero; the target is neighbouring small integers.
- */
-static void LN_SIMD_NAME(store_small)(int dtype, const float *a, int n, char *p, bool rounds, float factor, int32_t low,
-                                      int32_t high, int32_t zero) {
-    vf by = vf_set1(factor), least = vf_set1((float)low), most = vf_set1((float)high);
-    vi more = vi_set1(zero);
-    for (int i = 0; i < n; i += VF_WIDTH) {
-        int left = n - i;
-        vf v = vf_mul(left >= VF_WIDTH ? vf_load(a + i) : vf_load_partial(a + i, left), by);
-        v = rounds ? vf_round(v) : vf_select(vf_eq(v, v), v, vf_zero());
-        vi q = vi_add(vi_trunc_vf(vf_min(vf_max(v, least), most)), more); /* rounding: NaN becomes low; cutting: 0 */
-        uint16_t lanes[VF_WIDTH];
-        size_t size = dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2;
-        void *to = left >= VF_WIDTH ? (void *)(p + (size_t)i * size) : (void *)lanes;
-        switch (dtype) {
-        case LINNET_I8: vi_store_i8(to, q); break;
-        case LINNET_U8: vi_store_u8(to, q); break;
-        case LINNET_I16: vi_store_i16(to, q); break;
-        default: vi_store_u16(to, q); break;
-        }
-        if (left < VF_WIDTH) memcpy(p + (size_t)i * size, lanes, (size_t)left * size);
-    }
-}
-
 static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char *a, int n, char *p, int64_t stride) {
     int i = 0;
     size_t size = ln_dtype_size(dtype);
@@ -179,10 +155,10 @@ static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char 
     const int32_t *w = (const int32_t *)(const void *)a;
     if (s->code == LN_MAP_STORE_QUANTIZED) {
         if (stride == 1) {
-            LN_SIMD_NAME(store_small)(dtype, f, n, p, true, s->scale, s->low, s->high, s->zero);
+            LN_SIMD_NAME(ln_map_store_small)(dtype, f, n, p, true, s->scale, s->low, s->high, s->zero);
             return;
         }
-        for (; i < n; i++) LN_SIMD_NAME(store_small)
+        for (; i < n; i++) LN_SIMD_NAME(ln_map_store_small)
         (dtype, f + i, 1, p + i * stride * (int64_t)size, true, s->scale, s->low, s->high, s->zero);
         return;
     }
@@ -201,9 +177,11 @@ static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char 
         if (i < n) vf_store_bf16_partial(half + i, n - i, vf_load_partial(f + i, n - i));
         return;
     case LINNET_F32 * 16 + LINNET_I8:
-        LN_SIMD_NAME(store_small)(dtype, f, n, p, false, 1.0f, INT8_MIN, INT8_MAX, 0);
+        LN_SIMD_NAME(ln_map_store_small)(dtype, f, n, p, false, 1.0f, INT8_MIN, INT8_MAX, 0);
         return;
-    case LINNET_F32 * 16 + LINNET_U8: LN_SIMD_NAME(store_small)(dtype, f, n, p, false, 1.0f, 0, UINT8_MAX, 0); return;
+    case LINNET_F32 * 16 + LINNET_U8:
+        LN_SIMD_NAME(ln_map_store_small)(dtype, f, n, p, false, 1.0f, 0, UINT8_MAX, 0);
+        return;
     case LINNET_I32 * 16 + LINNET_I8:
     case LINNET_I32 * 16 + LINNET_U8:
     case LINNET_I32 * 16 + LINNET_BOOL:
