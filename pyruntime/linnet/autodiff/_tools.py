@@ -12,6 +12,7 @@ from linnet import ops
 from linnet.errors import GraphError
 from linnet.graph import Dim, Node, Tensor, numpy_dtype
 from linnet.mapping import Expr, pointwise
+from linnet.operators import Operators
 
 if TYPE_CHECKING:
     from linnet.autodiff.sparse import SparseRows
@@ -29,7 +30,7 @@ def first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tenso
     return x, node.outputs[0], g
 
 
-def elementwise(inputs: Sequence[Tensor], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
+def elementwise(inputs: Sequence[Operators], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
     """One map of one output."""
     made = pointwise(inputs, body, dtype)
     assert isinstance(made, Tensor)
