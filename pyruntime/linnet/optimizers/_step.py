@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet.autodiff._tools import FLOAT_DTYPES
 from linnet.errors import UsageError
 from linnet.graph import Function, Graph, Tensor, Variable
 from linnet.mapping import REGISTER, Expr, pointwise
@@ -108,13 +107,3 @@ def behind(loss: Tensor) -> set[Tensor]:
                 seen.add(tensor)
                 pending.append(tensor)
     return seen
-
-
-def reaches(loss: Tensor, variables: Sequence[Variable]) -> bool:
-    """Whether a path of floats leads from any of these variables to the loss."""
-    behind_loss, wanted = behind(loss), set(variables)
-    active = {t for t in behind_loss if t.variable in wanted}
-    for node in loss.function.nodes:
-        if any(t in active for t in node.inputs):
-            active.update(t for t in node.outputs if t.dtype in FLOAT_DTYPES)
-    return loss in active

@@ -9,13 +9,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from linnet.autodiff import SparseRows, gradients
+from linnet.autodiff import SparseRows, gradients, reached
 from linnet.autodiff._tools import FLOAT_DTYPES, elementwise, expand_like, filled
 from linnet.errors import UsageError
 from linnet.graph import Graph, Tensor, Variable
 from linnet.mapping import Expr
 from linnet.operators import Operators
-from linnet.optimizers._step import Step, behind, number, reaches, state
+from linnet.optimizers._step import Step, behind, number, state
 from linnet.optimizers.scaling import DynamicLossScale, all_finite, unscaled
 
 Rate = float | Tensor | Variable | Callable[[Tensor], Tensor]
@@ -157,10 +157,11 @@ class Optimizer:
                 "the loss depends on no trainable variable", code=101, tensor=loss.name,
                 hint="give the variables, or make some with graph.variable",
             )  # fmt: skip
-        if not reaches(loss, variables):
+        sources = [t for t in behind(loss) if t.variable in variables]
+        if loss not in reached(loss.function.nodes, sources):
             raise UsageError(
                 "no gradient of the loss reaches a variable that is to be trained", code=101, tensor=loss.name,
-                expected="a path of floats from " + ", ".join(f"'{v.name}'" for v in variables[:3]),
+                expected="a path from " + ", ".join(f"'{v.name}'" for v in variables[:3]),
                 hint="integers, as argmax and comparisons give, have no gradient",
             )  # fmt: skip
         scale: Any = self.loss_scale.scale(loss) if isinstance(self.loss_scale, DynamicLossScale) else self.loss_scale
