@@ -35,6 +35,7 @@ def batch_norm(
 
     training: with the statistics of this batch, which every training step mixes into the moving averages by
     `momentum` (the share of the new, as in PyTorch; Keras' momentum is 1 - this); otherwise with the moving averages.
+    Not inside a branch or loop while training: UsageError.
     Variables `scale`, `bias`, and, not trainable, `mean` and `variance` (of the sample, n / (n - 1)), all [channels].
     """
     with layer(x, "batch_norm", name) as graph:
@@ -49,6 +50,11 @@ def batch_norm(
             return ops.batch_norm(
                 x, factor, offset, mean.tensor(x), variance.tensor(x), epsilon=epsilon, channel_axis=channel_axis
             )
+        if graph.bodies:
+            raise UsageError(
+                "batch_norm cannot train inside a branch or loop: its moving averages would need a value of it", code=101,
+                tensor=x.name, hint="put it outside, give training=False, or take layer_norm or group_norm",
+            )  # fmt: skip
         axes = [i for i in range(rank) if i != channel_axis % rank]
         centre, spread = ops.moments(x, channel_axis=channel_axis)
         y = ops.batch_norm(x, factor, offset, centre, spread, epsilon=epsilon, channel_axis=channel_axis)
