@@ -298,7 +298,8 @@ def python_builders(ops: list[Op]) -> str:
     out = [
         f'"""One typed function per op ({NOTE})."""', "", "from __future__ import annotations", "",
         "from collections.abc import Sequence", "from typing import TYPE_CHECKING", "",
-        "from linnet.graph import Tensor, emit", "", "if TYPE_CHECKING:", "    from linnet.graph import Function", "", "",
+        "from linnet.graph import Tensor, emit", "", "if TYPE_CHECKING:", "    from linnet.graph import Function",
+        "    from linnet.operators import Operators", "", "",
     ]  # fmt: skip
     for op in ops:
         variadic_out = op.arity(op.outputs)[1] == -1
@@ -307,10 +308,12 @@ def python_builders(ops: list[Op]) -> str:
         for operand in op.inputs:
             name = operand["name"] + ("_operand" if operand["name"] in taken else "")
             if operand.get("variadic"):
-                positional.append(f"{name}: Sequence[Tensor]" + (" = ()" if operand.get("optional") else ""))
+                positional.append(f"{name}: Sequence[Operators]" + (" = ()" if operand.get("optional") else ""))
                 operands.append(f"*{name}")
             else:
-                positional.append(f"{name}: Tensor | None = None" if operand.get("optional") else f"{name}: Tensor")
+                positional.append(
+                    f"{name}: Operators | None = None" if operand.get("optional") else f"{name}: Operators"
+                )
                 operands.append(name)
         keyword = [f"{a['name']}: {ATTRIBUTE_TYPES[a['type']][3]} = {default_of(a)!r}" for a in op.attributes]
         several = variadic_out or len(op.outputs) > 1

@@ -13,6 +13,8 @@ from click.testing import CliRunner
 import linnet
 from linnet.cli import _main, cli
 from tests.fit_script import build, examples
+from tests.native import build as build_native
+from tests.native import run as run_native
 from tests.test_data import write_idx
 
 
@@ -63,9 +65,34 @@ def test_files_of_arrays_and_pictures(model: Path) -> None:
     assert run(folder / "pictures.lnt", "--data", given, "--scale", "x=1/255", "-o", folder / "o.lnt")["step"] == 1
 
 
+def test_examples_are_reshaped_as_in_linnet_train(tmp_path: Path) -> None:
+    """u8 [n, 6, 6] and [n, 36] for an input [batch, 1, 6, 6]: the same variables, to the bit, as of the native tool."""
+    graph = linnet.Graph(seed=2)
+    x, t = graph.placeholder("x", ("batch", 1, 6, 6)), graph.placeholder("t", ("batch",), "i32")
+    loss = linnet.softmax_cross_entropy(linnet.nn.dense(linnet.nn.flatten(x), 4), t).mean()
+    graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=linnet.Adam(0.01).minimize(loss))
+    graph.save(tmp_path / "m.lnt")
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (24, 6, 6)).astype(np.uint8), rng.integers(0, 4, 24).astype(np.uint8)
+    found = []
+    for i, pictures in enumerate((images, images.reshape(24, 36))):
+        np.savez(tmp_path / "d.npz", x=pictures, t=labels)
+        run(tmp_path / "m.lnt", "--data", tmp_path / "d.npz", "--scale", "x=1/255", "--batch", 8, "--epochs", 2,
+            "--directory", tmp_path / str(i))  # fmt: skip
+        found.append(linnet.load_checkpoint(tmp_path / str(i) / "checkpoint-00000006.lnt").variables)
+    command = [build_native("release") / "linnet-train", tmp_path / "m.lnt", "--data", tmp_path / "d.npz"]
+    options = ["--scale", "x=1/255", "--batch", "8", "--epochs", "2", "--checkpoint", str(tmp_path / "c")]
+    run_native([*map(str, command), *options])
+    for name, value in linnet.load_checkpoint(tmp_path / "c").variables.items():
+        np.testing.assert_array_equal(found[0][name], value, err_msg=name)
+        np.testing.assert_array_equal(found[1][name], value, err_msg=name)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["--data", "data.npz", "--scale", "y=1/255", "-o", "o.lnt"], "no such array to scale"),
+        (["--data", "data.npz", "--scale", "x=1/255", "-o", "o.lnt"], "only integers are scaled"),
         (["--data", "data.npz"], "nothing would be kept"),
         (["--data", "none.npz", "-o", "o.lnt"], "no file 'none.npz'"),
         (["--data", "model.lnt", "-o", "o.lnt"], "is no idx file"),

@@ -130,3 +130,13 @@ def test_a_loader_thread_ends_with_its_run() -> None:
     history = linnet.fit(build, data.Loader(data.Arrays(examples()), 4, prefetch=3), callbacks=[Stop()])
     assert (history.step, history.stopped) == (1, "enough")
     assert not [t for t in threading.enumerate() if t.name == "linnet-loader"]
+
+
+def test_a_run_that_failed_before_its_first_checkpoint_can_begin_anew(tmp_path: Path) -> None:
+    wrong = examples() | {"x": np.zeros((len(examples()["t"]), 2), np.float32)}
+    with pytest.raises(linnet.UsageError, match="another shape"):
+        linnet.fit(build(), wrong, batch_size=8, directory=tmp_path, saver=linnet.Saver(every=100))
+    for checkpoint in tmp_path.glob("*.lnt"):
+        checkpoint.unlink()
+    history = linnet.fit(build(), examples(), batch_size=4, steps=2, directory=tmp_path, resume=True)
+    assert history.step == 2 and [p.name for p in tmp_path.glob("*.lnt")] == ["checkpoint-00000002.lnt"]

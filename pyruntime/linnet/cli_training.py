@@ -95,10 +95,36 @@ def _examples(text: str, model: Model, signature: str, scales: Sequence[str]) ->
             )
         arrays |= found if isinstance(found, dict) else {name: found}
 
-    def prepare(batch: data.Batch) -> data.Batch:
-        return {n: v.astype(np.float32) * np.float32(factors[n]) if n in factors else v for n, v in batch.items()}
+    for unknown in (name for name in factors if name not in arrays):
+        raise UsageError("no such array to scale", code=102, tensor=unknown, expected=" or ".join(arrays), got=unknown)
+    for name in factors:
+        if arrays[name].dtype.kind not in "iub":
+            raise UsageError(
+                "only integers are scaled", code=103, tensor=name, expected="integers", got=str(arrays[name].dtype),
+                hint="leave --scale away, or scale the array in the file",
+            )  # fmt: skip
+    specs = {spec.name: spec for spec in inputs}
 
-    return data.Arrays(arrays, prepare if factors else None)
+    def example(name: str, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        if name in factors:
+            wanted = np.float64 if name in specs and specs[name].dtype == "f64" else np.float32
+            rows = rows.astype(wanted) * wanted(factors[name])  # as linnet-train computes it
+        return _in_shape(rows, specs[name].shape) if name in specs else rows
+
+    def prepare(batch: data.Batch) -> data.Batch:
+        return {name: example(name, rows) for name, rows in batch.items()}
+
+    return data.Arrays(arrays, prepare)
+
+
+def _in_shape(rows: np.ndarray[Any, Any], shape: Sequence[int | None] | None) -> np.ndarray[Any, Any]:
+    """Examples in the input's shape, where one of both is flat or they differ in dimensions of size 1, as in linnet-train."""
+    if shape is None or any(d is None for d in shape[1:]) or rows.shape[1:] == tuple(shape[1:]):
+        return rows
+    wanted = [d for d in shape[1:] if d is not None]
+    declared, given = ([d for d in dims if d != 1] for dims in (wanted, rows.shape[1:]))
+    flat = min(len(declared), len(given)) <= 1 and np.prod(declared) == np.prod(given)
+    return rows.reshape(-1, *wanted) if flat or declared == given else rows
 
 
 def _array(path: Path) -> np.ndarray[Any, Any] | dict[str, np.ndarray[Any, Any]]:

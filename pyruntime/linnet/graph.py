@@ -51,11 +51,32 @@ class Variable(Operators):
     graph: Graph | None = dataclasses.field(default=None, repr=False)
     trainable: bool = True  # whether optimizers update it when they are not told what to update
 
-    def tensor(self, like: Tensor | None = None) -> Tensor:
+    def tensor(self, like: Operators | None = None) -> Tensor:
         """A read of the value from before the run, in the function of `like`, or where its graph is being built."""
-        if like is None and self.graph is None:
+        return (like.function if like is not None else self.function).read(self)
+
+    @property
+    def function(self) -> Function:
+        """Where it is read unless another operand says otherwise: what its graph builds. Raises UsageError."""
+        if self.graph is None:
             raise UsageError("the variable belongs to no graph", code=101, tensor=self.name, hint="use function.read")
-        return (like.function if like is not None else self.graph.main).read(self)  # type: ignore[union-attr]
+        return self.graph.main
+
+    @property
+    def dtype(self) -> str:
+        return dtype_of(self.value.dtype)
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.value.shape
+
+    @property
+    def rank(self) -> int:
+        return self.value.ndim
+
+    @property
+    def static_shape(self) -> tuple[int, ...]:
+        return self.value.shape
 
 
 @dataclasses.dataclass(eq=False)
@@ -76,7 +97,7 @@ class Tensor(Operators):
     node: Node | None = None  # the producer
     elements: tuple[Dim, ...] | None = None  # what is known of those of a vector or scalar that shapes are made of
 
-    def tensor(self, like: Tensor | None = None) -> Tensor:
+    def tensor(self, like: Operators | None = None) -> Tensor:
         return self
 
     @property
@@ -573,7 +594,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def emit(
     op: str,
-    inputs: Sequence[Tensor | None],
+    inputs: Sequence[Operators | None],
     attributes: dict[str, Any],
     outputs: int = 1,
     name: str = "",
@@ -584,9 +605,14 @@ def emit(
     """Appends a node to the function of its operands and returns its outputs, with shapes inferred by the C library.
 
     When every operand is a constant and the result is small, it is computed at once and constants are returned instead.
+    inputs: tensors; a variable is read in the function of the others, or in `function`.
     quantization, dtypes: of the outputs, where the op leaves them open (quantize, conv, matmul, map, ...).
     name: of the node, and of its first output. Raises linnet.GraphError when the operands do not fit the op.
     """
     from linnet import _ops
 
-    return _ops.emit(op, list(inputs), attributes, outputs, name, function, quantization, dtypes)
+    like = next((x for x in inputs if isinstance(x, Tensor)), None)
+    if like is None and function is not None:
+        inputs = [function.read(x) if isinstance(x, Variable) else x for x in inputs]
+    tensors = [None if x is None else x.tensor(like) for x in inputs]
+    return _ops.emit(op, tensors, attributes, outputs, name, function, quantization, dtypes)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from linnet._generated.op_table import OPCODES
 from linnet.errors import GraphError
 from linnet.graph import DTYPE_IDS, DTYPE_NAMES, Dim, Function, Node, Quantization, Tensor, emit
+from linnet.operators import Operators
 
 FLOATS = frozenset({"f32", "f64"})  # the float register types
 REGISTER = {
@@ -302,7 +303,7 @@ class Expr:
 
 
 def pointwise(
-    inputs: Sequence[Tensor],
+    inputs: Sequence[Operators],
     body: Callable[..., Expr | Sequence[Expr]],
     dtypes: str | Sequence[str] | None = None,
     *,
@@ -344,7 +345,7 @@ def look_up(x: Tensor, table: Tensor, index: Callable[[Expr], Expr] = lambda v: 
     return emit("map", [x, table], program.attributes([table.dtype]), name=name)[0]
 
 
-def _default_dtype(expression: Expr, inputs: Sequence[Tensor]) -> str:
+def _default_dtype(expression: Expr, inputs: Sequence[Operators]) -> str:
     if expression.program.boolean(expression.register):
         return "bool"
     same = (t.dtype for t in inputs if REGISTER[t.dtype] == expression.kind and t.dtype != "bool")

@@ -11,21 +11,22 @@ from linnet import ops
 from linnet.autodiff._tools import elementwise, filled
 from linnet.errors import UsageError
 from linnet.graph import Tensor, Variable, numpy_dtype
+from linnet.operators import Operators
 from linnet.optimizers._step import number, state
 
 
-def accuracy(logits: Tensor, labels: Tensor) -> Tensor:
+def accuracy(logits: Operators, labels: Operators) -> Tensor:
     """The part of examples whose largest logit is that of the label: logits [..., classes], labels integers [...], an f32
     scalar."""
     return correct(logits, labels).mean()
 
 
-def correct(logits: Tensor, labels: Tensor) -> Tensor:
+def correct(logits: Operators, labels: Operators) -> Tensor:
     """1.0 where the largest logit (of equal ones the first) is that of the label, else 0.0; f32 [...]."""
     return elementwise([ops.argmax(logits, -1), labels], lambda a, b: a.eq(b.cast("i64")).cast("f32"), "f32")
 
 
-def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
+def top_k_accuracy(logits: Operators, labels: Operators, k: int) -> Tensor:
     """The part of examples whose label is among the k largest logits (of equal ones the first), an f32 scalar."""
     count = int(number("k", k, least=1))
     classes = (logits.shape or (None,))[-1]
@@ -38,7 +39,7 @@ def top_k_accuracy(logits: Tensor, labels: Tensor, k: int) -> Tensor:
     return hits.sum(-1).mean()
 
 
-def confusion_matrix(predictions: Tensor, labels: Tensor, classes: int) -> Tensor:
+def confusion_matrix(predictions: Operators, labels: Operators, classes: int) -> Tensor:
     """How often label i was predicted as j: f32 [classes, classes], rows are labels. predictions, labels: i32 or i64 of one
     shape; a class out of range is an error while running."""
     n = int(number("classes", classes, least=1))
@@ -59,17 +60,17 @@ def confusion_matrix(predictions: Tensor, labels: Tensor, classes: int) -> Tenso
     return ops.scatter(zeros, pairs, count, kind="nd", reduction="add")
 
 
-def precision(confusion: Tensor) -> Tensor:
+def precision(confusion: Operators) -> Tensor:
     """Of what was predicted as a class the part that is: [classes]; 0 for a class never predicted."""
     return _share(_diagonal(confusion), confusion.sum(0))
 
 
-def recall(confusion: Tensor) -> Tensor:
+def recall(confusion: Operators) -> Tensor:
     """Of what is a class the part that was predicted so: [classes]; 0 for a class that never was."""
     return _share(_diagonal(confusion), confusion.sum(1))
 
 
-def f1(confusion: Tensor) -> Tensor:
+def f1(confusion: Operators) -> Tensor:
     """The harmonic mean of precision and recall, [classes]; 0 where both are."""
     return elementwise(
         [_diagonal(confusion), confusion.sum(0), confusion.sum(1)],
@@ -88,7 +89,7 @@ class Running:
     reset: dict[Variable, Tensor]
 
 
-def running_sum(name: str, value: Tensor) -> Running:
+def running_sum(name: str, value: Operators) -> Running:
     """The sum of a tensor of fixed shape (a confusion matrix) over batches, in the variable `name`."""
     shape = value.static_shape
     if shape is None:
@@ -99,19 +100,19 @@ def running_sum(name: str, value: Tensor) -> Running:
     return Running(new, {total: new}, {total: filled(old, 0.0)})
 
 
-def running_mean(name: str, value: Tensor, count: Tensor | float = 1.0) -> Running:
+def running_mean(name: str, value: Operators, count: Operators | float = 1.0) -> Running:
     """The mean of a scalar over batches, each with the weight `count` (of examples, where their number changes), in the
     variables `name`/total and `name`/count."""
-    weight = count.cast("f64") if isinstance(count, Tensor) else value.function.constant(np.float64(count))
+    weight = count.cast("f64") if isinstance(count, Operators) else value.function.constant(np.float64(count))
     total = running_sum(f"{name}/total", elementwise([value, weight], lambda v, n: v.cast("f64") * n, "f64"))
     counted = running_sum(f"{name}/count", weight)
     mean = elementwise([total.value, counted.value], lambda s, n: s / n, value.dtype)
     return Running(mean, {**total.updates, **counted.updates}, {**total.reset, **counted.reset})
 
 
-def _diagonal(matrix: Tensor) -> Tensor:
+def _diagonal(matrix: Operators) -> Tensor:
     return elementwise([matrix], lambda v: v.iota(0).eq(v.iota(1)).select(v, 0.0), matrix.dtype).sum(0)
 
 
-def _share(part: Tensor, whole: Tensor) -> Tensor:
+def _share(part: Operators, whole: Operators) -> Tensor:
     return elementwise([part, whole], lambda a, b: (b > 0.0).select(a / b.max(1.0), 0.0), part.dtype)

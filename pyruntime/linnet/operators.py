@@ -12,7 +12,7 @@ import numpy as np
 from linnet.errors import UsageError
 
 if TYPE_CHECKING:
-    from linnet.graph import Tensor
+    from linnet.graph import Dim, Function, Quantization, Tensor
 
 _FIRST, _LAST = -(1 << 63), (1 << 63) - 1
 Index = int | slice | EllipsisType | None
@@ -24,7 +24,24 @@ class Operators:
     __array_ufunc__ = None  # NumPy arrays leave the operators to us
     __iter__ = None  # no iteration through __getitem__
 
-    def tensor(self, like: Tensor | None = None) -> Tensor:
+    if TYPE_CHECKING:  # what both have, as fields or properties
+
+        @property
+        def name(self) -> str: ...
+        @property
+        def dtype(self) -> str: ...
+        @property
+        def shape(self) -> tuple[Dim, ...] | None: ...
+        @property
+        def rank(self) -> int | None: ...
+        @property
+        def static_shape(self) -> tuple[int, ...] | None: ...
+        @property
+        def function(self) -> Function: ...
+        @property
+        def quantization(self) -> Quantization | None: ...
+
+    def tensor(self, like: Operators | None = None) -> Tensor:
         """As a tensor of the function of `like`."""
         raise NotImplementedError
 

@@ -288,7 +288,7 @@ static int64_t load(const unsigned char *p, int dtype) {
 /* false: the number is not one of that type. */
 static bool store(unsigned char *to, int dtype, int64_t value, double scale) {
     if (dtype == LINNET_F32) {
-        const float f = (float)((double)value * scale);
+        const float f = (float)value * (float)scale; /* as linnet train computes it */
         memcpy(to, &f, sizeof f);
         return scale != 1 || (value >= -(1 << 24) && value <= 1 << 24);
     }

@@ -9,10 +9,11 @@ from linnet.graph import Tensor, emit
 
 if TYPE_CHECKING:
     from linnet.graph import Function
+    from linnet.operators import Operators
 
 
 def map_(
-    x: Sequence[Tensor] = (),
+    x: Sequence[Operators] = (),
     *,
     program: Sequence[int] = (),
     floats: Sequence[float] = (),
@@ -29,7 +30,7 @@ def map_(
 
 
 def copy(
-    x: Sequence[Tensor],
+    x: Sequence[Operators],
     *,
     kind: str = 'identity',
     axis: int = 0,
@@ -56,8 +57,8 @@ def copy(
 
 
 def reduce(
-    x: Tensor,
-    axes_operand: Tensor | None = None,
+    x: Operators,
+    axes_operand: Operators | None = None,
     *,
     kind: str = 'sum',
     axes: Sequence[int] = (),
@@ -73,9 +74,9 @@ def reduce(
 
 
 def matmul(
-    a: Tensor,
-    b: Tensor,
-    bias: Tensor | None = None,
+    a: Operators,
+    b: Operators,
+    bias: Operators | None = None,
     *,
     transpose_a: bool = False,
     transpose_b: bool = False,
@@ -90,9 +91,9 @@ def matmul(
 
 
 def conv(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
+    x: Operators,
+    w: Operators,
+    bias: Operators | None = None,
     *,
     strides: Sequence[int] = (),
     dilations: Sequence[int] = (),
@@ -111,9 +112,9 @@ def conv(
 
 
 def conv_transpose(
-    x: Tensor,
-    w: Tensor,
-    bias: Tensor | None = None,
+    x: Operators,
+    w: Operators,
+    bias: Operators | None = None,
     *,
     strides: Sequence[int] = (),
     dilations: Sequence[int] = (),
@@ -134,7 +135,7 @@ def conv_transpose(
 
 
 def pool(
-    x: Tensor,
+    x: Operators,
     *,
     kind: str = 'max',
     kernel: Sequence[int] = (),
@@ -157,7 +158,7 @@ def pool(
 
 
 def softmax(
-    x: Tensor,
+    x: Operators,
     *,
     axis: int = -1,
     log: bool = False,
@@ -170,9 +171,9 @@ def softmax(
 
 
 def layer_norm(
-    x: Tensor,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
+    x: Operators,
+    scale: Operators | None = None,
+    bias: Operators | None = None,
     *,
     axis: int = -1,
     epsilon: float = 1e-05,
@@ -187,11 +188,11 @@ def layer_norm(
 
 
 def batch_norm(
-    x: Tensor,
-    scale: Tensor,
-    bias: Tensor,
-    mean: Tensor,
-    variance: Tensor,
+    x: Operators,
+    scale: Operators,
+    bias: Operators,
+    mean: Operators,
+    variance: Operators,
     *,
     epsilon: float = 1e-05,
     channel_axis: int = 1,
@@ -204,9 +205,9 @@ def batch_norm(
 
 
 def group_norm(
-    x: Tensor,
-    scale: Tensor | None = None,
-    bias: Tensor | None = None,
+    x: Operators,
+    scale: Operators | None = None,
+    bias: Operators | None = None,
     *,
     groups: int = 0,
     epsilon: float = 1e-05,
@@ -220,8 +221,8 @@ def group_norm(
 
 
 def gather(
-    x: Tensor,
-    indices: Tensor,
+    x: Operators,
+    indices: Operators,
     *,
     kind: str = 'take',
     axis: int = 0,
@@ -236,10 +237,10 @@ def gather(
 
 
 def resize(
-    x: Tensor,
-    scales_operand: Tensor | None = None,
-    sizes_operand: Tensor | None = None,
-    roi: Tensor | None = None,
+    x: Operators,
+    scales_operand: Operators | None = None,
+    sizes_operand: Operators | None = None,
+    roi: Operators | None = None,
     *,
     mode: str = 'nearest',
     coordinates: str = 'half_pixel',
@@ -261,7 +262,7 @@ def resize(
 
 
 def cast(
-    x: Tensor,
+    x: Operators,
     *,
     dtype: str = 'none',
     name: str = '',
@@ -273,9 +274,9 @@ def cast(
 
 
 def quantize(
-    x: Tensor,
-    scale: Tensor | None = None,
-    zero: Tensor | None = None,
+    x: Operators,
+    scale: Operators | None = None,
+    zero: Operators | None = None,
     *,
     dtype: str = 'none',
     axis: int = 1,
@@ -289,9 +290,9 @@ def quantize(
 
 
 def dequantize(
-    x: Tensor,
-    scale: Tensor | None = None,
-    zero: Tensor | None = None,
+    x: Operators,
+    scale: Operators | None = None,
+    zero: Operators | None = None,
     *,
     dtype: str = 'none',
     axis: int = 1,
@@ -305,8 +306,8 @@ def dequantize(
 
 
 def assign(
-    variable: Tensor,
-    value: Tensor,
+    variable: Operators,
+    value: Operators,
     *,
     name: str = '',
     function: Function | None = None,
@@ -317,7 +318,7 @@ def assign(
 
 
 def shape(
-    x: Tensor,
+    x: Operators,
     *,
     start: int = 0,
     end: int = 9223372036854775807,
@@ -330,9 +331,9 @@ def shape(
 
 
 def range_(
-    start: Tensor,
-    limit: Tensor,
-    delta: Tensor,
+    start: Operators,
+    limit: Operators,
+    delta: Operators,
     *,
     name: str = '',
     function: Function | None = None,
@@ -343,7 +344,7 @@ def range_(
 
 
 def nonzero(
-    x: Tensor,
+    x: Operators,
     *,
     name: str = '',
     function: Function | None = None,
@@ -354,8 +355,8 @@ def nonzero(
 
 
 def top_k(
-    x: Tensor,
-    k: Tensor,
+    x: Operators,
+    k: Operators,
     *,
     axis: int = -1,
     largest: bool = True,
@@ -369,9 +370,9 @@ def top_k(
 
 
 def scatter(
-    x: Tensor,
-    indices: Tensor,
-    updates: Tensor,
+    x: Operators,
+    indices: Operators,
+    updates: Operators,
     *,
     kind: str = 'elements',
     axis: int = 0,
@@ -385,8 +386,8 @@ def scatter(
 
 
 def cumsum(
-    x: Tensor,
-    axis: Tensor,
+    x: Operators,
+    axis: Operators,
     *,
     exclusive: bool = False,
     reverse: bool = False,
@@ -400,8 +401,8 @@ def cumsum(
 
 
 def if_(
-    condition: Tensor,
-    captured: Sequence[Tensor] = (),
+    condition: Operators,
+    captured: Sequence[Operators] = (),
     *,
     then_function: Function | None = None,
     else_function: Function | None = None,
@@ -415,9 +416,9 @@ def if_(
 
 
 def while_(
-    trips: Tensor | None = None,
-    condition: Tensor | None = None,
-    values: Sequence[Tensor] = (),
+    trips: Operators | None = None,
+    condition: Operators | None = None,
+    values: Sequence[Operators] = (),
     *,
     body_function: Function | None = None,
     carried: int = 0,
@@ -431,7 +432,7 @@ def while_(
 
 
 def call(
-    x: Sequence[Tensor] = (),
+    x: Sequence[Operators] = (),
     *,
     callee: Function | None = None,
     outputs: int = 1,
@@ -444,13 +445,13 @@ def call(
 
 
 def recurrent(
-    p: Tensor,
-    weights: Tensor,
-    initial_h: Tensor | None = None,
-    initial_c: Tensor | None = None,
-    lengths: Tensor | None = None,
-    peepholes: Tensor | None = None,
-    bias: Tensor | None = None,
+    p: Operators,
+    weights: Operators,
+    initial_h: Operators | None = None,
+    initial_c: Operators | None = None,
+    lengths: Operators | None = None,
+    peepholes: Operators | None = None,
+    bias: Operators | None = None,
     *,
     kind: str = 'rnn',
     direction: str = 'forward',
@@ -470,11 +471,11 @@ def recurrent(
 
 
 def nms(
-    boxes: Tensor,
-    scores: Tensor,
-    max_outputs: Tensor | None = None,
-    iou_threshold: Tensor | None = None,
-    score_threshold: Tensor | None = None,
+    boxes: Operators,
+    scores: Operators,
+    max_outputs: Operators | None = None,
+    iou_threshold: Operators | None = None,
+    score_threshold: Operators | None = None,
     *,
     center_point_box: bool = False,
     padded: bool = False,
@@ -489,8 +490,8 @@ def nms(
 
 
 def random(
-    counter: Tensor | None = None,
-    shape_operand: Tensor | None = None,
+    counter: Operators | None = None,
+    shape_operand: Operators | None = None,
     *,
     kind: str = 'bits',
     seed: int = 0,
@@ -505,9 +506,9 @@ def random(
 
 
 def roi_align(
-    x: Tensor,
-    rois: Tensor,
-    batch: Tensor,
+    x: Operators,
+    rois: Operators,
+    batch: Operators,
     *,
     kind: str = 'avg',
     height: int = 1,
@@ -524,8 +525,8 @@ def roi_align(
 
 
 def conv_gradient(
-    x: Tensor,
-    g: Tensor,
+    x: Operators,
+    g: Operators,
     *,
     kernel: Sequence[int] = (),
     strides: Sequence[int] = (),
@@ -542,8 +543,8 @@ def conv_gradient(
 
 
 def pool_gradient(
-    x: Tensor,
-    g: Tensor,
+    x: Operators,
+    g: Operators,
     *,
     kind: str = 'max',
     kernel: Sequence[int] = (),
@@ -562,16 +563,16 @@ def pool_gradient(
 
 
 def recurrent_gradient(
-    weights: Tensor,
-    gates: Tensor,
-    y: Tensor | None = None,
-    cells: Tensor | None = None,
-    initial_h: Tensor | None = None,
-    initial_c: Tensor | None = None,
-    lengths: Tensor | None = None,
-    dy: Tensor | None = None,
-    dy_h: Tensor | None = None,
-    dy_c: Tensor | None = None,
+    weights: Operators,
+    gates: Operators,
+    y: Operators | None = None,
+    cells: Operators | None = None,
+    initial_h: Operators | None = None,
+    initial_c: Operators | None = None,
+    lengths: Operators | None = None,
+    dy: Operators | None = None,
+    dy_h: Operators | None = None,
+    dy_c: Operators | None = None,
     *,
     kind: str = 'rnn',
     direction: str = 'forward',
@@ -586,9 +587,9 @@ def recurrent_gradient(
 
 
 def moments(
-    x: Tensor,
-    g: Tensor | None = None,
-    mean: Tensor | None = None,
+    x: Operators,
+    g: Operators | None = None,
+    mean: Operators | None = None,
     *,
     kind: str = 'statistics',
     channel_axis: int = 1,

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, overload
 
 from linnet._generated.op_table import OPS
-from linnet.autodiff._tools import FLOAT_DTYPES, filled
+from linnet.autodiff._tools import FLOAT_DTYPES, filled, inner_reads
 from linnet.autodiff.rules import RULES
 from linnet.autodiff.sparse import SparseRows, sum_of
 from linnet.errors import GraphError, UsageError
 from linnet.graph import Node, Tensor, Variable
+from linnet.operators import Operators
 from linnet.straight_through import STOPPED
 
 __all__ = ["SparseRows", "gradients"]
@@ -19,14 +20,14 @@ __all__ = ["SparseRows", "gradients"]
 
 @overload
 def gradients(
-    loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, sparse: Literal[False] = False
+    loss: Operators, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, sparse: Literal[False] = False
 ) -> list[Tensor]: ...
 @overload
 def gradients(
-    loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, *, sparse: Literal[True]
+    loss: Operators, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, *, sparse: Literal[True]
 ) -> list[Tensor | SparseRows]: ...
 def gradients(
-    loss: Tensor, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, sparse: bool = False
+    loss: Operators, wanted: Sequence[Tensor | Variable], seed: Tensor | None = None, sparse: bool = False
 ) -> Sequence[Tensor | SparseRows]:
     """The derivative of `loss` with respect to each of `wanted`, as tensors of the same function.
 
@@ -40,9 +41,13 @@ def gradients(
     Raises UsageError for tensors of integers or of another function, GraphError for a node on the path that has no
     gradient; it names the node, its op and the reason.
     """
+    loss = loss.tensor()
     function = loss.function
     nodes = list(function.nodes)
     reads = [t for t in function.tensors() if t.variable is not None and t.node is None]
+    if loss.variable is not None and loss not in reads:
+        reads.append(loss)
+    _refuse_inner_reads(loss, wanted)
     sources: list[list[Tensor]] = []
     for item in wanted:
         if isinstance(item, Variable):
@@ -76,6 +81,18 @@ def gradients(
         total = sum_of(parts, like) if parts else filled(like, 0.0)
         result.append(total.tensor(like) if isinstance(total, SparseRows) and not sparse else total)
     return result
+
+
+def _refuse_inner_reads(loss: Tensor, wanted: Sequence[Tensor | Variable]) -> None:
+    """GraphError when a branch or loop on which the loss depends reads a wanted variable by itself, where no gradient would
+    see it. linnet.scan, while_loop and cond capture variables; functions that were built by hand need not."""
+    for variable, (node, function) in inner_reads(loss).items():
+        if variable in wanted:
+            raise GraphError(
+                f"variable '{variable.name}' is read inside function '{function.name}', where no gradient reaches it",
+                code=301, op=node.name or node.op, tensor=variable.name,
+                hint="read it outside and pass it in as an input, as linnet.scan, while_loop and cond do",
+            )  # fmt: skip
 
 
 def reached(nodes: Sequence[Node], sources: Iterable[Tensor]) -> set[Tensor]:

@@ -10,8 +10,9 @@ import numpy as np
 
 from linnet import ops
 from linnet.errors import GraphError
-from linnet.graph import Dim, Node, Tensor, numpy_dtype
+from linnet.graph import Dim, Function, Node, Tensor, Variable, numpy_dtype
 from linnet.mapping import Expr, pointwise
+from linnet.operators import Operators
 
 if TYPE_CHECKING:
     from linnet.autodiff.sparse import SparseRows
@@ -29,7 +30,7 @@ def first(node: Node, given: list[Tensor | None]) -> tuple[Tensor, Tensor, Tenso
     return x, node.outputs[0], g
 
 
-def elementwise(inputs: Sequence[Tensor], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
+def elementwise(inputs: Sequence[Operators], body: Callable[..., Expr], dtype: str | None = None) -> Tensor:
     """One map of one output."""
     made = pointwise(inputs, body, dtype)
     assert isinstance(made, Tensor)
@@ -167,3 +168,33 @@ def through(
     wanted = [t for t, need in zip(own, needs, strict=True) if t is not None and need]
     found = iter(walk(nodes, seeds, wanted))
     return [next(found) if t is not None and need else None for t, need in zip(own, needs, strict=True)]
+
+
+def behind(loss: Tensor) -> set[Tensor]:
+    """Every tensor that the loss depends on, and the loss."""
+    seen, pending = {loss}, [loss]
+    while pending:
+        node = pending.pop().node
+        for tensor in node.inputs if node is not None else ():
+            if tensor is not None and tensor not in seen:
+                seen.add(tensor)
+                pending.append(tensor)
+    return seen
+
+
+def inner_reads(loss: Tensor) -> dict[Variable, tuple[Node, Function]]:
+    """The variables that branches and loops behind the loss read by themselves: by which node, in which function."""
+    found: dict[Variable, tuple[Node, Function]] = {}
+    seen: set[Function] = set()
+    for outer in dict.fromkeys(t.node for t in behind(loss) if t.node is not None):
+        pending = [outer]
+        while pending:
+            for function in pending.pop().attributes.values():
+                if not isinstance(function, Function) or function in seen:
+                    continue
+                seen.add(function)
+                pending += function.nodes
+                for tensor in function.tensors():
+                    if tensor.variable is not None:
+                        found.setdefault(tensor.variable, (outer, function))
+    return found

@@ -32,6 +32,6 @@ def operands(first: Any, *others: Any) -> list[Tensor]:
     return [own(value) for value in (first, *others)]
 
 
-def as_labels(labels: Tensor) -> Tensor:
+def as_labels(labels: Operators) -> Tensor:
     """Narrow integers, as files of labels have them, as i32; anything else as it is."""
-    return labels.cast("i32") if labels.dtype in ("u8", "i8", "u16", "i16") else labels
+    return labels.cast("i32") if labels.dtype in ("u8", "i8", "u16", "i16") else labels.tensor()

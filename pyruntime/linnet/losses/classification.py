@@ -16,7 +16,7 @@ from linnet.losses._operands import as_labels, operands
 from linnet.operators import Operators
 from linnet.optimizers._step import number
 
-Weights = Tensor | Sequence[float] | np.ndarray[Any, Any]
+Weights = Operators | Sequence[float] | np.ndarray[Any, Any]
 
 
 def softmax_cross_entropy(
@@ -78,7 +78,7 @@ def nll(
     return _keep(loss, labels, ignore_index)
 
 
-def average(loss: Tensor, labels: Any, *, weights: Weights | None = None, ignore_index: int | None = None) -> Tensor:
+def average(loss: Operators, labels: Any, *, weights: Weights | None = None, ignore_index: int | None = None) -> Tensor:
     """The mean of softmax_cross_entropy's values with these weights and ignore_index: their sum, divided by the weights of
     the labels that count. PyTorch's reduction="mean"."""
     counts = (
@@ -131,7 +131,7 @@ def multi_margin(logits: Operators, labels: Any, margin: float = 1.0, *, squared
     return (slack.sum(-1) - abs(margin) ** (2 if squared else 1)) * (1.0 / classes) if margin > 0 else slack.mean(-1)
 
 
-def _dense(log_p: Tensor, target: Tensor, axis: int, smoothing: float, weights: Weights | None) -> Tensor:
+def _dense(log_p: Operators, target: Operators, axis: int, smoothing: float, weights: Weights | None) -> Tensor:
     rank = len(log_p.shape or ())
     if target.dtype not in FLOAT_DTYPES or (target.shape is not None and len(target.shape) != rank):
         raise UsageError(
@@ -148,13 +148,13 @@ def _dense(log_p: Tensor, target: Tensor, axis: int, smoothing: float, weights: 
     return -(scaled * target).sum(axis)
 
 
-def _vector(weights: Weights, like: Tensor) -> Tensor:
-    if isinstance(weights, Tensor):
-        return weights
+def _vector(weights: Weights, like: Operators) -> Tensor:
+    if isinstance(weights, Operators):
+        return weights.tensor()
     return like.function.constant(np.asarray(weights, numpy_dtype(like.dtype)), "weights")
 
 
-def _along(vector: Tensor, x: Tensor, axis: int) -> Tensor:
+def _along(vector: Operators, x: Operators, axis: int) -> Tensor:
     """The vector along one axis of x."""
     rank = len(x.shape or ())
     return ops.reshape(vector, [-1 if i == axis % rank else 1 for i in range(rank)])

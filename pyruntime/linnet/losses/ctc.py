@@ -11,12 +11,19 @@ from linnet.control import scan
 from linnet.errors import UsageError
 from linnet.graph import Tensor
 from linnet.mapping import Expr
+from linnet.operators import Operators
 
 _NEVER = -1e30  # the logarithm of no probability; infinity would make the gradient NaN
 
 
 def ctc(
-    logits: Tensor, labels: Tensor, times: Tensor, lengths: Tensor, *, blank: int = 0, zero_infinity: bool = False
+    logits: Operators,
+    labels: Operators,
+    times: Operators,
+    lengths: Operators,
+    *,
+    blank: int = 0,
+    zero_infinity: bool = False,
 ) -> Tensor:
     """-log(probability of the labels) per example (Graves et al. 2006), torch.nn.functional.ctc_loss of log_softmax(logits).
 
@@ -67,7 +74,7 @@ def ctc(
     return ops.squeeze(elementwise([*ends, last], total, log_p.dtype), 1)
 
 
-def _path(labels: Tensor, most: int, blank: int) -> tuple[Tensor, Tensor]:
+def _path(labels: Operators, most: int, blank: int) -> tuple[Tensor, Tensor]:
     """Blanks around and between the labels, [batch, 2 * most + 1], and where two may be skipped at once: at labels that differ
     from the one before."""
     wide = ops.expand_dims(labels.cast("i64"), 2)

@@ -11,17 +11,18 @@ from linnet.errors import UsageError
 from linnet.graph import Tensor, Variable
 from linnet.mapping import Expr, pointwise
 from linnet.nn import random_uniform
+from linnet.operators import Operators
 from linnet.optimizers._step import number
 
 
 def sampled_softmax(
     weight: Variable,
     bias: Variable | None,
-    x: Tensor,
-    labels: Tensor,
+    x: Operators,
+    labels: Operators,
     samples: int,
     *,
-    candidates: Tensor | None = None,
+    candidates: Operators | None = None,
     remove_hits: bool = True,
 ) -> Tensor:
     """An estimate of softmax_cross_entropy(x @ weight.T + bias, labels) per example from `samples` classes (Jean et al. 2015;
@@ -56,7 +57,7 @@ def sampled_softmax(
     return -ops.softmax(every, log=True)[:, 0]
 
 
-def log_uniform_candidates(like: Tensor, classes: int, samples: int) -> Tensor:
+def log_uniform_candidates(like: Operators, classes: int, samples: int) -> Tensor:
     """i64 [samples], new in each training step: class c with probability log((c + 2) / (c + 1)) / log(classes + 1), as words
     in order of frequency have it (Zipf 1949). With repetitions. like: a tensor of the function that they are for."""
     uniform = random_uniform(like.function.graph, [samples])

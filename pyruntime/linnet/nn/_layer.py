@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from linnet.errors import UsageError
-from linnet.graph import Graph, Tensor, Variable, dtype_of, numpy_dtype
+from linnet.graph import Graph, Variable, dtype_of, numpy_dtype
 from linnet.init import Initializer
+from linnet.operators import Operators
 
 Start = Callable[..., Initializer] | npt.NDArray[Any]
 """How a variable begins: an initializer such as linnet.init.he, called with (shape, dtype=...), or an array."""
@@ -21,7 +22,7 @@ Padding = Sizes | str
 
 
 @contextlib.contextmanager
-def layer(x: Tensor, kind: str, name: str) -> Iterator[Graph]:
+def layer(x: Operators, kind: str, name: str) -> Iterator[Graph]:
     """The scope `name`, or `kind`, `kind_1`, ... when the layer has no name. x: floats that variables can be made for."""
     if x.dtype not in ("f32", "f64", "f16"):
         raise UsageError(
@@ -48,7 +49,7 @@ def variable(
     return graph.variable(name, value.astype(numpy_dtype(dtype)), trainable=trainable)
 
 
-def rank_of(x: Tensor, kind: str, least: int, most: int = 8) -> int:
+def rank_of(x: Operators, kind: str, least: int, most: int = 8) -> int:
     """The rank of x, which must be known and in range."""
     if x.rank is None or not least <= x.rank <= most:
         raise UsageError(
@@ -59,7 +60,7 @@ def rank_of(x: Tensor, kind: str, least: int, most: int = 8) -> int:
     return x.rank
 
 
-def size_of(x: Tensor, axis: int, kind: str) -> int:
+def size_of(x: Operators, axis: int, kind: str) -> int:
     """The size along an axis, which must be a number as weights are made of it."""
     rank_of(x, kind, axis + 1 if axis >= 0 else -axis)
     size = (x.shape or ())[axis]

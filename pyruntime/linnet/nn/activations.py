@@ -9,6 +9,7 @@ from linnet.errors import UsageError
 from linnet.graph import Tensor
 from linnet.mapping import pointwise
 from linnet.nn._layer import Start, layer, size_of, variable
+from linnet.operators import Operators
 from linnet.ops import (
     elu,
     gelu,
@@ -29,22 +30,22 @@ from linnet.ops import (
 Activation = str | Callable[[Tensor], Tensor] | None
 
 
-def gelu_tanh(x: Tensor) -> Tensor:
+def gelu_tanh(x: Operators) -> Tensor:
     """The approximation of gelu by tanh (Hendrycks and Gimpel 2016)."""
     return gelu(x, approximate=True)
 
 
-def softmax(x: Tensor, axis: int = -1) -> Tensor:
+def softmax(x: Operators, axis: int = -1) -> Tensor:
     """exp(x) / sum(exp(x)) along an axis. For a loss use the cross-entropy of logits, which is stable."""
     return ops.softmax(x, axis=axis)
 
 
-def log_softmax(x: Tensor, axis: int = -1) -> Tensor:
+def log_softmax(x: Operators, axis: int = -1) -> Tensor:
     """The logarithm of softmax, stable."""
     return ops.softmax(x, axis=axis, log=True)
 
 
-def prelu(x: Tensor, *, start: float | Start = 0.25, channel_axis: int = 1, name: str = "") -> Tensor:
+def prelu(x: Operators, *, start: float | Start = 0.25, channel_axis: int = 1, name: str = "") -> Tensor:
     """leaky_relu whose slope is learnt per channel (He et al. 2015). Variable `slope` [channels]."""
     import numpy as np
 
@@ -59,19 +60,19 @@ def prelu(x: Tensor, *, start: float | Start = 0.25, channel_axis: int = 1, name
         return made
 
 
-_BY_NAME: dict[str, Callable[[Tensor], Tensor]] = {
+_BY_NAME: dict[str, Callable[[Operators], Tensor]] = {
     "elu": elu, "gelu": gelu, "gelu_tanh": gelu_tanh, "hard_sigmoid": hard_sigmoid, "hard_swish": hard_swish,
     "leaky_relu": leaky_relu, "log_softmax": log_softmax, "mish": mish, "relu": relu, "relu6": relu6, "selu": selu,
     "sigmoid": sigmoid, "silu": silu, "softmax": softmax, "softplus": softplus, "softsign": softsign, "tanh": tanh,
 }  # fmt: skip
 
 
-def activate(x: Tensor, activation: Activation) -> Tensor:
+def activate(x: Operators, activation: Activation) -> Tensor:
     """By a function, by the name of one of this file, or not at all."""
     if activation is None:
-        return x
+        return x.tensor()
     if not isinstance(activation, str):
-        return activation(x)
+        return activation(x.tensor())
     if activation not in _BY_NAME:
         raise UsageError("unknown activation", code=102, expected=" or ".join(_BY_NAME), got=repr(activation))
     return _BY_NAME[activation](x)

@@ -15,16 +15,17 @@ from linnet.nn.activations import Activation
 from linnet.nn.linear import dense
 from linnet.nn.normalisation import layer_norm
 from linnet.nn.randomness import dropout as _dropout
+from linnet.operators import Operators
 
 _LOWEST = {"f64": -1e300, "f32": -3e38, "f16": -6e4}  # finite: a row of which nothing is left stays free of NaN
 
 
 def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
+    query: Operators,
+    key: Operators,
+    value: Operators,
     *,
-    mask: Tensor | None = None,
+    mask: Operators | None = None,
     causal: bool = False,
     scale: float | None = None,
     dropout: float = 0.0,
@@ -52,12 +53,12 @@ def scaled_dot_product_attention(
 
 
 def multi_head_attention(
-    query: Tensor,
-    key: Tensor | None = None,
-    value: Tensor | None = None,
+    query: Operators,
+    key: Operators | None = None,
+    value: Operators | None = None,
     *,
     heads: int,
-    mask: Tensor | None = None,
+    mask: Operators | None = None,
     causal: bool = False,
     dropout: float = 0.0,
     training: bool = False,
@@ -90,11 +91,11 @@ def multi_head_attention(
 
 
 def transformer_encoder_layer(
-    x: Tensor,
+    x: Operators,
     heads: int,
     hidden: int,
     *,
-    mask: Tensor | None = None,
+    mask: Operators | None = None,
     causal: bool = False,
     dropout: float = 0.0,
     training: bool = False,
@@ -112,13 +113,13 @@ def transformer_encoder_layer(
     with layer(x, "encoder", name):
         size = size_of(x, -1, "transformer_encoder_layer")
 
-        def attend(t: Tensor) -> Tensor:
+        def attend(t: Operators) -> Tensor:
             y = multi_head_attention(
                 t, heads=heads, mask=mask, causal=causal, dropout=dropout, training=training, name="attention"
             )
             return _dropout(y, dropout, training)
 
-        def feed(t: Tensor) -> Tensor:
+        def feed(t: Operators) -> Tensor:
             y = _dropout(dense(t, hidden, activation=activation, name="dense_in"), dropout, training)
             return _dropout(dense(y, size, name="dense_out"), dropout, training)
 
@@ -128,10 +129,10 @@ def transformer_encoder_layer(
                 x = ops.add(x, part(layer_norm(x, epsilon=epsilon, name=norm)))
             else:
                 x = layer_norm(ops.add(x, part(x)), epsilon=epsilon, name=norm)
-        return x
+        return x.tensor()
 
 
-def sinusoidal_positions(x: Tensor, longest: int, base: float = 10000.0) -> Tensor:
+def sinusoidal_positions(x: Operators, longest: int, base: float = 10000.0) -> Tensor:
     """x [batch, times, size] plus fixed encodings of its positions: sin(t / base^(2i / size)) at 2i, cos at 2i + 1
     (Vaswani et al. 2017). longest: the most times there can be."""
     size = size_of(x, -1, "sinusoidal_positions")
@@ -141,14 +142,14 @@ def sinusoidal_positions(x: Tensor, longest: int, base: float = 10000.0) -> Tens
     return ops.add(x, _first_rows(x.function.constant(table.astype(numpy_dtype(x.dtype)), "positions"), x, longest))
 
 
-def learned_positions(x: Tensor, longest: int, *, start: Start = init.normal, name: str = "") -> Tensor:
+def learned_positions(x: Operators, longest: int, *, start: Start = init.normal, name: str = "") -> Tensor:
     """x [batch, times, size] plus a learnt vector for each position. Variable `weight` [longest, size]."""
     with layer(x, "positions", name) as graph:
         shape = [positive(longest, "longest", "learned_positions"), size_of(x, -1, "learned_positions")]
         return ops.add(x, _first_rows(variable(graph, "weight", shape, start, x.dtype).tensor(x), x, longest))
 
 
-def _first_rows(table: Tensor, x: Tensor, longest: int) -> Tensor:
+def _first_rows(table: Tensor, x: Operators, longest: int) -> Tensor:
     """As many rows of the table as x has times."""
     rank_of(x, "positions", 3, 3)
     times = (x.shape or ())[1]

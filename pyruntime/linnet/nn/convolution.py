@@ -8,10 +8,11 @@ from linnet.errors import UsageError
 from linnet.graph import Tensor
 from linnet.nn._layer import Padding, Sizes, Start, layer, padding_of, per_axis, positive, rank_of, size_of, variable
 from linnet.nn.activations import Activation, activate
+from linnet.operators import Operators
 
 
 def conv(
-    x: Tensor,
+    x: Operators,
     filters: int,
     size: Sizes,
     *,
@@ -51,7 +52,7 @@ def conv(
 
 
 def depthwise_conv(
-    x: Tensor,
+    x: Operators,
     size: Sizes,
     *,
     multiplier: int = 1,
@@ -79,7 +80,7 @@ def depthwise_conv(
 
 
 def separable_conv(
-    x: Tensor,
+    x: Operators,
     filters: int,
     size: Sizes,
     *,
@@ -109,7 +110,7 @@ def separable_conv(
 
 
 def conv_transpose(
-    x: Tensor,
+    x: Operators,
     filters: int,
     size: Sizes,
     *,

@@ -7,10 +7,11 @@ from linnet.errors import UsageError
 from linnet.graph import Tensor
 from linnet.nn._layer import Start, layer, positive, size_of, variable
 from linnet.nn.activations import Activation, activate
+from linnet.operators import Operators
 
 
 def dense(
-    x: Tensor,
+    x: Operators,
     units: int,
     *,
     bias: bool = True,
@@ -31,7 +32,7 @@ def dense(
 
 
 def embedding(
-    ids: Tensor, count: int, size: int, *, start: Start = init.normal, dtype: str = "f32", name: str = ""
+    ids: Operators, count: int, size: int, *, start: Start = init.normal, dtype: str = "f32", name: str = ""
 ) -> Tensor:
     """The rows of a table that the ids name: ids i32 or i64 [...] -> [..., size]. Variable `weight` [count, size].
 
@@ -46,6 +47,6 @@ def embedding(
         return ops.gather(table, ids, from_end=False, name=f"{ids.name}/row")
 
 
-def flatten(x: Tensor, axis: int = 1) -> Tensor:
+def flatten(x: Operators, axis: int = 1) -> Tensor:
     """The axes from `axis` on as one: [batch, ...] -> [batch, all the rest]."""
     return ops.reshape(x, [*[0] * axis, -1])

@@ -12,6 +12,7 @@ from linnet.errors import UsageError
 from linnet.graph import Tensor
 from linnet.mapping import pointwise
 from linnet.nn._layer import Start, layer, rank_of, size_of, variable
+from linnet.operators import Operators
 
 
 def _ones(shape: Sequence[int], dtype: str = "f32") -> init.Initializer:
@@ -19,7 +20,7 @@ def _ones(shape: Sequence[int], dtype: str = "f32") -> init.Initializer:
 
 
 def batch_norm(
-    x: Tensor,
+    x: Operators,
     training: bool,
     *,
     momentum: float = 0.1,
@@ -34,6 +35,7 @@ def batch_norm(
 
     training: with the statistics of this batch, which every training step mixes into the moving averages by
     `momentum` (the share of the new, as in PyTorch; Keras' momentum is 1 - this); otherwise with the moving averages.
+    Not inside a branch or loop while training: UsageError.
     Variables `scale`, `bias`, and, not trainable, `mean` and `variance` (of the sample, n / (n - 1)), all [channels].
     """
     with layer(x, "batch_norm", name) as graph:
@@ -48,6 +50,11 @@ def batch_norm(
             return ops.batch_norm(
                 x, factor, offset, mean.tensor(x), variance.tensor(x), epsilon=epsilon, channel_axis=channel_axis
             )
+        if graph.bodies:
+            raise UsageError(
+                "batch_norm cannot train inside a branch or loop: its moving averages would need a value of it", code=101,
+                tensor=x.name, hint="put it outside, give training=False, or take layer_norm or group_norm",
+            )  # fmt: skip
         axes = [i for i in range(rank) if i != channel_axis % rank]
         centre, spread = ops.moments(x, channel_axis=channel_axis)
         y = ops.batch_norm(x, factor, offset, centre, spread, epsilon=epsilon, channel_axis=channel_axis)
@@ -60,7 +67,7 @@ def _mix(new: Tensor, share: float, factor: Tensor | float = 1.0) -> Callable[[T
     return lambda old: old * (1.0 - share) + new * factor * share
 
 
-def _sample_factor(x: Tensor, axes: Sequence[int]) -> Tensor | float:
+def _sample_factor(x: Operators, axes: Sequence[int]) -> Tensor | float:
     """n / (n - 1) of the n elements over axes: makes the variance of a batch that of the population it is drawn from."""
     sizes = [(x.shape or ())[a] for a in axes]
     known = [size for size in sizes if isinstance(size, int)]
@@ -75,7 +82,7 @@ def _sample_factor(x: Tensor, axes: Sequence[int]) -> Tensor | float:
 
 
 def layer_norm(
-    x: Tensor,
+    x: Operators,
     axis: int = -1,
     *,
     epsilon: float = 1e-5,
@@ -97,7 +104,7 @@ def layer_norm(
 
 
 def group_norm(
-    x: Tensor,
+    x: Operators,
     groups: int,
     *,
     epsilon: float = 1e-5,
@@ -121,7 +128,7 @@ def group_norm(
 
 
 def instance_norm(
-    x: Tensor, *, epsilon: float = 1e-5, scale: bool = True, bias: bool = True, channel_axis: int = 1, name: str = ""
+    x: Operators, *, epsilon: float = 1e-5, scale: bool = True, bias: bool = True, channel_axis: int = 1, name: str = ""
 ) -> Tensor:
     """group_norm with one group per channel (Ulyanov et al. 2016)."""
     return group_norm(

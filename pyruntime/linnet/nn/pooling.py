@@ -5,10 +5,11 @@ from __future__ import annotations
 from linnet import ops
 from linnet.graph import Tensor
 from linnet.nn._layer import Padding, Sizes, padding_of, per_axis, rank_of
+from linnet.operators import Operators
 
 
 def max_pool(
-    x: Tensor,
+    x: Operators,
     size: Sizes,
     *,
     stride: Sizes | None = None,
@@ -26,7 +27,7 @@ def max_pool(
 
 
 def avg_pool(
-    x: Tensor,
+    x: Operators,
     size: Sizes,
     *,
     stride: Sizes | None = None,
@@ -44,16 +45,16 @@ def avg_pool(
     )[0]  # fmt: skip
 
 
-def _spatial(x: Tensor, channel_axis: int, kind: str) -> list[int]:
+def _spatial(x: Operators, channel_axis: int, kind: str) -> list[int]:
     rank = rank_of(x, kind, 3)
     return [i for i in range(1, rank) if i != channel_axis % rank]
 
 
-def global_avg_pool(x: Tensor, *, channel_axis: int = 1, keep_dims: bool = False) -> Tensor:
+def global_avg_pool(x: Operators, *, channel_axis: int = 1, keep_dims: bool = False) -> Tensor:
     """The mean over all spatial axes: [batch, channels, spatial...] -> [batch, channels]."""
     return ops.reduce(x, kind="mean", axes=_spatial(x, channel_axis, "global_avg_pool"), keep_dims=keep_dims)
 
 
-def global_max_pool(x: Tensor, *, channel_axis: int = 1, keep_dims: bool = False) -> Tensor:
+def global_max_pool(x: Operators, *, channel_axis: int = 1, keep_dims: bool = False) -> Tensor:
     """The maximum over all spatial axes: [batch, channels, spatial...] -> [batch, channels]."""
     return ops.reduce(x, kind="max", axes=_spatial(x, channel_axis, "global_max_pool"), keep_dims=keep_dims)

@@ -11,19 +11,20 @@ from linnet.errors import UsageError
 from linnet.graph import Graph, Tensor
 from linnet.nn._layer import Start, layer, positive, rank_of, size_of, variable
 from linnet.nn.randomness import dropout as _dropout
+from linnet.operators import Operators
 
 _GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 _ACTIVATIONS = {"tanh": 1, "relu": 2, "sigmoid": 0}  # numbers of the op's attribute `activations`
 
 
 def lstm(
-    x: Tensor,
+    x: Operators,
     units: int,
     *,
     layers: int = 1,
     bidirectional: bool = False,
-    initial: tuple[Tensor, Tensor] | None = None,
-    lengths: Tensor | None = None,
+    initial: tuple[Operators, Operators] | None = None,
+    lengths: Operators | None = None,
     dropout: float = 0.0,
     training: bool = False,
     time_major: bool = False,
@@ -57,13 +58,13 @@ def lstm(
 
 
 def gru(
-    x: Tensor,
+    x: Operators,
     units: int,
     *,
     layers: int = 1,
     bidirectional: bool = False,
-    initial: Tensor | None = None,
-    lengths: Tensor | None = None,
+    initial: Operators | None = None,
+    lengths: Operators | None = None,
     dropout: float = 0.0,
     training: bool = False,
     time_major: bool = False,
@@ -82,14 +83,14 @@ def gru(
 
 
 def rnn(
-    x: Tensor,
+    x: Operators,
     units: int,
     *,
     activation: str = "tanh",
     layers: int = 1,
     bidirectional: bool = False,
-    initial: Tensor | None = None,
-    lengths: Tensor | None = None,
+    initial: Operators | None = None,
+    lengths: Operators | None = None,
     dropout: float = 0.0,
     training: bool = False,
     time_major: bool = False,
@@ -113,12 +114,12 @@ def rnn(
 
 def _stack(
     kind: str,
-    x: Tensor,
+    x: Operators,
     units: int,
     layers: int,
     bidirectional: bool,
-    initial: Sequence[Tensor],
-    lengths: Tensor | None,
+    initial: Sequence[Operators],
+    lengths: Operators | None,
     dropout: float,
     training: bool,
     time_major: bool,
@@ -131,7 +132,7 @@ def _stack(
     directions, count = 2 if bidirectional else 1, positive(layers, "layers", kind)
     found: list[list[Tensor]] = []
     with layer(x, kind, name) as graph:
-        y = x if time_major else ops.transpose(x, [1, 0, 2])
+        y = x.tensor() if time_major else ops.transpose(x, [1, 0, 2])
         for i in range(count):
             states = [t[i * directions : (i + 1) * directions] if count > 1 else t for t in initial]
             with graph.scope(f"layer_{i}"):
@@ -146,11 +147,11 @@ def _stack(
 def _layer(
     graph: Graph,
     kind: str,
-    x: Tensor,
+    x: Operators,
     units: int,
     directions: int,
-    initial: Sequence[Tensor],
-    lengths: Tensor | None,
+    initial: Sequence[Operators],
+    lengths: Operators | None,
     start: Start | None,
     activation: str,
 ) -> tuple[Tensor, list[Tensor]]:
@@ -167,7 +168,7 @@ def _layer(
     weight = variable(graph, "weight", [directions, rows, units], begin, x.dtype)
     bias = variable(graph, "bias", [directions * rows], usual, x.dtype)
     hidden = variable(graph, "hidden_bias", [directions, units], usual, x.dtype).tensor(x) if kind == "gru" else None
-    states: list[Tensor | None] = [*initial, None, None]
+    states: list[Operators | None] = [*initial, None, None]
     codes = [_ACTIVATIONS[activation]] * directions if kind == "rnn" else ()
     y, *after = ops.recurrent(
         ops.matmul(x, products.tensor(x), bias.tensor(x)), weight.tensor(x), states[0],

@@ -95,15 +95,3 @@ def number(name: str, value: Any, *, least: float | None = None, below: float | 
     if not np.isfinite(found) or (least is not None and found < least) or (below is not None and found >= below):
         raise UsageError("this value is out of range", code=101, tensor=name, expected=expected, got=repr(value))
     return found
-
-
-def behind(loss: Tensor) -> set[Tensor]:
-    """Every tensor that the loss depends on, and the loss."""
-    seen, pending = {loss}, [loss]
-    while pending:
-        node = pending.pop().node
-        for tensor in node.inputs if node is not None else ():
-            if tensor is not None and tensor not in seen:
-                seen.add(tensor)
-                pending.append(tensor)
-    return seen

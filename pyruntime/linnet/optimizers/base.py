@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from linnet.autodiff import SparseRows, gradients, reached
-from linnet.autodiff._tools import FLOAT_DTYPES, elementwise, expand_like, filled
+from linnet.autodiff._tools import FLOAT_DTYPES, behind, elementwise, expand_like, filled, inner_reads
 from linnet.errors import UsageError
 from linnet.graph import Graph, Tensor, Variable
 from linnet.mapping import Expr
 from linnet.operators import Operators
-from linnet.optimizers._step import Step, behind, number, state
+from linnet.optimizers._step import Step, number, state
 from linnet.optimizers.scaling import DynamicLossScale, all_finite, unscaled
 
 Rate = float | Tensor | Variable | Callable[[Tensor], Tensor]
@@ -133,13 +133,14 @@ class Optimizer:
 
     # What a user calls.
 
-    def minimize(self, loss: Tensor, variables: Sequence[Variable] | None = None) -> Updates:
+    def minimize(self, loss: Operators, variables: Sequence[Variable] | None = None) -> Updates:
         """Updates that make `loss` smaller, for `graph.signature(..., updates=...)`.
 
         loss: a float tensor of one element. variables: those to train; by default all trainable ones that the loss depends
         on. What else the loss updates (`graph.side_update`: moving averages, counters) comes along.
         Raises UsageError when there is nothing to train, GraphError for a node that has no gradient.
         """
+        loss = loss.tensor()
         if loss.shape is None or any(d != 1 for d in loss.shape):
             raise UsageError(
                 "a loss to minimize is one number", code=104, tensor=loss.name, expected="shape []",
@@ -150,7 +151,7 @@ class Optimizer:
     def differentiate(self, loss: Tensor, variables: Sequence[Variable] | None = None) -> dict[Variable, Gradient]:
         """The gradients that `minimize` applies: of these variables, by default all trainable ones behind the loss."""
         if variables is None:
-            used = {t.variable for t in behind(loss)}
+            used = {*(t.variable for t in behind(loss)), *inner_reads(loss)}
             variables = [v for v in loss.function.graph.trainable_variables if v in used and v.value.dtype.kind == "f"]
         if not variables:
             raise UsageError(

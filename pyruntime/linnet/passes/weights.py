@@ -148,6 +148,11 @@ def _choose(function: Function, patterns: list[str]) -> list[Tensor]:
     given = candidates(function)
     if not given and function.graph.variables:
         patterns = [p for p in patterns if p != "*"]  # all weights are variables already
+    elif not given and patterns and any(isinstance(v, Function) for n in function.nodes for v in n.attributes.values()):
+        raise UsageError(
+            "this model has no float constant outside of its branches and loops", code=101, tensor=function.name,
+            hint="weights inside them stay constant: build those in Python with linnet.scan, while_loop and cond",
+        )  # fmt: skip
     return matching(given, patterns, "float constant")
 
 

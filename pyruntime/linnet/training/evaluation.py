@@ -68,6 +68,8 @@ def checked_signature(model: Model, name: str, purpose: str) -> None:
         raise UsageError(
             f"the model has no signature {name!r} {purpose}", code=102, tensor=name,
             expected=" or ".join(model.signatures) or "a signature",
-            hint=f"graph.signature({name!r}, {{inputs}}, {{'loss': loss}}"
+            hint="linnet.training.signatures(..., accumulate=True) makes it"
+            if name in ("accumulate", "apply")
+            else f"graph.signature({name!r}, {{inputs}}, {{'loss': loss}}"
             + (", updates=optimizer.minimize(loss))" if name == "train" else ")"),
         )  # fmt: skip

@@ -205,7 +205,9 @@ def _begin(run: Run, resume: bool | str | Path, description: dict[str, Any], thr
         if resume is True and (latest is not None or old):
             if latest is not None:
                 run.load(latest)
-            content = manifest.resume(directory, description, run.step)
+                content = manifest.resume(directory, description, run.step)
+            else:  # it ended before there was anything to go on with
+                content = manifest.describe(description, threads)
             run.metrics.go_on(run.step)
         elif latest is not None or old:
             raise UsageError(
