@@ -5,4 +5,5 @@
 
 #include "simd/copy.inc.c"
 #include "simd/map.inc.c"
+#include "simd/map_strip.inc.c"
 #include "simd/reduce.inc.c"

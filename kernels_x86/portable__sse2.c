@@ -1,5 +1,5 @@
-/* portable__sse2.c - map for SSE2 (every x86-64), from the source that all ISA levels share.
- * CMake gives this file its flags by its name. */
+/* portable__sse2.c - the arithmetic of map for SSE2 (every x86-64), from the source that all ISA levels share: loops
+ * for the compiler to vectorise. CMake gives this file its flags by its name. */
 #define LN_SIMD_SSE2
 #include "simd/simd.h"
 

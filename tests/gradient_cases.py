@@ -456,7 +456,7 @@ GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 def recurrent() -> Iterator[Case]:
     def case(
         name: str, kind: str, direction: str = "forward", time: int = 3, lengths: bool = False, states: bool = True,
-        peepholes: bool = False, bias: bool = False, second: bool = False, **attributes: Any,
+        peepholes: bool = False, bias: bool = False, kept: bool = False, **attributes: Any,
     ) -> Case:  # fmt: skip
         d, batch, hidden = 2 if direction == "bidirectional" else 1, 2, 2
         arrays = {
@@ -481,31 +481,71 @@ def recurrent() -> Iterator[Case]:
             if lengths:
                 named["lengths"] = const(tensors[0], [time - 1, time], np.int32)
             made = ops.recurrent(
-                **named, kind=kind, direction=direction, outputs=3 if kind == "lstm" else 2, **attributes
+                **named, kind=kind, direction=direction, outputs=5 if kept else 3 if kind == "lstm" else 2, **attributes
             )
+            if kept and kind != "lstm":
+                del made[2]
             return ops.concat([ops.reshape(t, [-1]) for t in made], 0)
 
-        return Case(f"recurrent_{kind}_{name}", build, tuple(arrays.values()), second)
+        return Case(f"recurrent_{kind}_{name}", build, tuple(arrays.values()))
 
     for kind, direction, lengths in itertools.product(GATES, ("forward", "reverse", "bidirectional"), (False, True)):
         plain = {"linear_before_reset": True} if kind == "gru" else {}
         yield case(f"{direction}_{lengths}", kind, direction, lengths=lengths, **plain)
-        yield case(f"clipped_{direction}_{lengths}", kind, direction, lengths=lengths, clip=0.4, second=True)
+        yield case(f"clipped_{direction}_{lengths}", kind, direction, lengths=lengths, clip=0.4)
     for kind in GATES:
-        yield case("long", kind, "bidirectional", time=10, clip=5.0, second=True)
+        yield case("long", kind, "bidirectional", time=10, clip=5.0)
         yield case("no_states", kind, states=False, clip=0.4)
-    yield case("peepholes", "lstm", "bidirectional", peepholes=True, second=True)
-    yield case("coupled", "lstm", input_forget=True, second=True)
+        for lengths in (False, True):
+            plain = {"linear_before_reset": lengths} if kind == "gru" else {}
+            yield case(f"kept_{lengths}", kind, "bidirectional", kept=True, lengths=lengths, **plain)
+    yield case("peepholes", "lstm", "bidirectional", peepholes=True)
+    yield case("coupled", "lstm", input_forget=True)
     yield case("bias", "gru", linear_before_reset=True, bias=True)
-    yield case("bias_clip", "gru", linear_before_reset=True, bias=True, clip=0.5, second=True)
+    yield case("bias_clip", "gru", linear_before_reset=True, bias=True, clip=0.5)
     for number in range(11):
-        yield case(
-            f"activation_{number}", "rnn", activations=[number], alpha=[0.4], beta=[0.7], second=number not in (1, 2)
-        )
-    yield case("mixed", "lstm", activations=[0, 1, 4], alpha=[0, 0, 0.3], beta=[0, 0, 0], second=True)
+        yield case(f"activation_{number}", "rnn", activations=[number], alpha=[0.4], beta=[0.7])
+    yield case("mixed", "lstm", activations=[0, 1, 4], alpha=[0, 0, 0.3], beta=[0, 0, 0])
     yield case(
         "mixed_two", "gru", "bidirectional", activations=[7, 1, 0, 5], alpha=[0.2, 0, 0, 0.1], beta=[0.5, 0, 0, 0]
     )
+
+
+def recurrent_gradients() -> Iterator[Case]:
+    """The op itself; what `recurrent` makes of it is in the cases of that, second order."""
+
+    def case(kind: str, direction: str, lengths: bool, whole: bool, relu: bool = False) -> Case:
+        d, time, batch, hidden = 2 if direction == "bidirectional" else 1, 3, 2, 2
+        wide, tall, state = (time, batch, d * GATES[kind] * hidden), (time, d, batch, hidden), (d, batch, hidden)
+        shapes = {"weights": (d, GATES[kind] * hidden, hidden), "gates": wide}
+        if kind == "gru":
+            shapes["y"] = tall
+        if kind != "rnn":
+            shapes["cells"] = tall
+        if whole and kind != "rnn":
+            shapes["initial_h" if kind == "gru" else "initial_c"] = state
+        if whole:
+            shapes |= {"dy": tall, "dy_h": state}
+        if not whole or kind == "lstm":
+            shapes["dy_c" if kind == "lstm" else "dy"] = state if kind == "lstm" else tall
+        arrays = [some(*s, seed=i, low=-0.9, high=0.9) for i, s in enumerate(shapes.values())]
+
+        def build(*tensors: Tensor) -> Tensor:
+            named = dict(zip(shapes, tensors, strict=True))
+            if lengths:
+                named["lengths"] = const(tensors[0], [time - 1, time], np.int32)
+            made = recurrent_gradient(**named, kind=kind, direction=direction, relu=relu, outputs=4)
+            used = {"rnn": made[:2], "gru": [made[0], made[1], made[3]], "lstm": made[:3]}[kind]
+            return ops.concat([ops.reshape(t, [-1]) for t in used], 0)
+
+        name = f"recurrent_gradient_{kind}_{direction}_{lengths}_{whole}_{relu}"
+        return Case(name, build, tuple(arrays), open=False)
+
+    from linnet._generated.builders import recurrent_gradient
+
+    for kind, direction in itertools.product(GATES, ("forward", "reverse", "bidirectional")):
+        yield case(kind, direction, direction == "reverse", direction != "forward")
+    yield case("rnn", "forward", True, True, relu=True)
 
 
 def control() -> Iterator[Case]:
@@ -544,6 +584,7 @@ CASES = [
         pools,
         resizes,
         recurrent,
+        recurrent_gradients,
         control,
     )
     for case in make()

@@ -31,8 +31,6 @@ WITHOUT: dict[str, str] = {
     "copy.dtype": "of bitcast",
     "cast.dtype": "finite differences are taken in f64: test_autodiff.py has casts of other floats",
     "while: trips absent": "a gradient needs a bound",
-    "recurrent -> gates": "kept for the gradient",
-    "recurrent -> cells": "kept for the gradient",
     "quantize": "a rounded value has no slope to compare with: test_autodiff_quantized.py",
     "dequantize": "as quantize",
 }

@@ -173,6 +173,41 @@ def test_against_pytorch(kind: str) -> None:
             np.testing.assert_allclose(found[name], want, rtol=1e-4, atol=1e-5 * np.abs(want).max(), err_msg=name)
 
 
+@pytest.mark.parametrize("operands", ["", "initial_h initial_c lengths"])
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+def test_second_derivatives_of_the_kernels(kind: str, operands: str) -> None:
+    """A gradient penalty in f32, its first derivatives by the fast kernels, against central differences in f64."""
+    exact = arrays_of(kind, 5, 3, 8, 2, operands)
+
+    def session(dtype: str, reference: bool) -> linnet.Session:
+        graph = graph_of(kind, "bidirectional", exact, dtype, dynamic=True)
+        main = graph.functions[0]
+        names = [n for n in exact if n != "lengths"]
+        slopes = main.outputs[1 : 1 + len(names)]
+        penalty = main.constant(np.zeros((), np.dtype(dtype.replace("f", "float"))))
+        for g in slopes:
+            penalty = ops.add(penalty, ops.reduce(ops.multiply(g, g), kind="sum", keep_dims=False))
+        main.outputs = [penalty, *linnet.gradients(penalty, [t for t in main.inputs if t.name != "lengths"])]
+        graph.signature("infer", main, list(exact), ["penalty", *names])
+        return linnet.Session(graph, reference=reference)
+
+    fast, exactly = session("f32", False), session("f64", True)
+    found, arrays = fast.run(cast(exact, np.float32)), cast(exact, np.float64)
+    assert any("recurrent_gradient" in s.kernel and "reference" not in s.kernel for s in fast.steps)
+    rng = np.random.default_rng(1)
+    for name, array in arrays.items():
+        if name == "lengths":
+            continue
+        towards = rng.normal(size=array.shape)
+        near = [
+            float(exactly.run({**arrays, name: array + sign * 1e-5 * towards}, ["penalty"])["penalty"])
+            for sign in (1, -1)
+        ]
+        got = float((found[name].astype(np.float64) * towards).sum())
+        bound = 1e-4 * float(np.abs(found[name] * towards).sum())
+        assert got == pytest.approx((near[0] - near[1]) / 2e-5, abs=bound), name
+
+
 def test_a_length_out_of_range_is_named() -> None:
     arrays = cast(arrays_of("lstm", 3, 2, 8, 1, "lengths"), np.float32)
     arrays["lengths"] = np.array([1, 4], np.int32)

@@ -1,5 +1,5 @@
 /* map.h - pointwise register programs: as a node of their own, and as the epilogue of a heavy op.
- * The strip interpreter lives in runtime_c/simd/map.inc.c (compiled per ISA level) and runtime_c/ops/map.c. */
+ * The strip interpreter lives in runtime_c/simd/map_strip.inc.c (compiled per ISA level) and runtime_c/ops/map.c. */
 #ifndef LN_MAP_H
 #define LN_MAP_H
 

@@ -1,5 +1,5 @@
 /* map.c - shape rule and reference kernel of `map`: the program, interpreted element by element in plain C.
- * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map.inc.c. */
+ * The fast interpreter works on strips: map_compile.c, runtime_c/simd/map_strip.inc.c. */
 #include "ops/convert.h"
 #include "ops/index.h"
 #include "ops/map_shape.h"

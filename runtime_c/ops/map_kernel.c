@@ -1,5 +1,5 @@
 /* map_kernel.c - the fast kernel of `map` around the strip interpreters: plan, cutting into strips, look-up tables.
- * The kernels themselves (one per ISA) are at the end of simd/map.inc.c and call in here. */
+ * The kernels themselves (one per ISA) are at the end of simd/map_strip.inc.c and call in here. */
 #include "ops/map_shape.h"
 #include "simd/map_program.h"
 

@@ -7,3 +7,6 @@
 #include "simd/simd.h"
 
 #include "simd/map.inc.c"
+#ifndef LN_MAP_ARITHMETIC_ONLY
+#include "simd/map_strip.inc.c"
+#endif

@@ -1,5 +1,5 @@
 /* map_program.h - a map program compiled for strips: registers are arrays of a few hundred elements that stay in L1.
- * Made by ops/map_compile.c at plan time, run by the interpreter in map.inc.c of each ISA. */
+ * Made by ops/map_compile.c at plan time, run by the interpreter in map_strip.inc.c of each ISA. */
 #ifndef LN_MAP_PROGRAM_H
 #define LN_MAP_PROGRAM_H
 
@@ -93,6 +93,10 @@ void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, c
 #define LN_MAP_PARTS(isa)                                                                                              \
     void ln_map_arithmetic__##isa(const ln_map_step *step, int n, const void *a, const void *b, const void *c,         \
                                   void *y);                                                                            \
+    void ln_map_count__##isa(int type, int64_t first, int64_t stride, int n, void *y);                                 \
+    void ln_map_narrow__##isa(int dtype, const int32_t *w, int n, void *y);                                            \
+    void ln_map_store_small__##isa(int dtype, const float *a, int n, char *p, bool rounds, float factor, int32_t low,  \
+                                   int32_t high, int32_t zero);                                                        \
     void ln_map_load__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int64_t start, int n,  \
                             char *y);                                                                                  \
     void ln_map_table__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int n,                \

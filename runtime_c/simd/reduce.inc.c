@@ -78,7 +78,7 @@ LN_ALWAYS float LN_SIMD_NAME(reduce_block)(const float *x, int64_t n, const floa
 LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], int64_t turn, const float *x,
                                             int64_t rows, int64_t stride, int vectors, const int how) {
     for (int64_t r = 0; r < rows; r++, x += stride) {
-        float *lane = lanes[(turn + r) % LN_LANES];
+        float *lane = lanes[(turn + r) & (LN_LANES - 1)]; /* -Oz divides for % */
         for (int k = 0; k < vectors; k++) {
             vf v = LN_SIMD_NAME(reduce_step)(vf_load(lane + k * VF_WIDTH), vf_load(x + k * VF_WIDTH), how);
             vf_store(lane + k * VF_WIDTH, v);
@@ -88,7 +88,8 @@ LN_ALWAYS void LN_SIMD_NAME(reduce_rows_as)(float (*lanes)[LN_REDUCE_COLUMNS], i
 
 static float LN_SIMD_NAME(reduce_values)(const float *x, int64_t n, float start, int how) {
     float tail[LN_LANES];
-    if (n % LN_LANES != 0) lane_tail(x + n / LN_LANES * LN_LANES, (int)(n % LN_LANES), start, tail);
+    int rest = (int)(n & (LN_LANES - 1));
+    if (rest != 0) lane_tail(x + n - rest, rest, start, tail);
     switch (how) {
     case LN_REDUCE_ADD: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD);
     case LN_REDUCE_ADD_ABS: return LN_SIMD_NAME(reduce_block)(x, n, tail, start, LN_REDUCE_ADD_ABS);
@@ -190,7 +191,7 @@ static void LN_SIMD_NAME(reduce_columns)(const ln_call *call, const ln_reduce_pl
                 LN_SIMD_NAME(reduce_widen)(t, p->zero, x, offset, 1, width, buffer);
                 row = buffer;
             }
-            LN_SIMD_NAME(reduce_rows)(lanes, done % LN_LANES, row, rows, p->reduced_x[last], vectors, how);
+            LN_SIMD_NAME(reduce_rows)(lanes, done & (LN_LANES - 1), row, rows, p->reduced_x[last], vectors, how);
             done += rows;
             at[last] += rows - 1;
             offset = LN_SIMD_NAME(reduce_next)(p, p->reduced, at, offset + (rows - 1) * p->reduced_x[last]);

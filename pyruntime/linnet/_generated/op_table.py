@@ -506,7 +506,7 @@ OPS: Final[dict[str, dict[str, Any]]] = {
         'dtypes': ['f32', 'f64', 'f16', 'bf16'],
         'in_place': False, 'epilogue': False, 'data_dependent': False,
         'layout': 'dense',
-        'gradient': 'none: second derivatives of recurrent networks go through scan',
+        'gradient': 'back through a scan over the steps that computes the same',
         'attributes': {
             'kind': (0, 'enum', 'rnn', {'rnn': 0, 'gru': 1, 'lstm': 2}),
             'direction': (1, 'enum', 'forward', {'forward': 0, 'reverse': 1, 'bidirectional': 2}),

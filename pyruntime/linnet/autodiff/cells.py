@@ -1,5 +1,6 @@
 """RNN, GRU and LSTM written out as scans over ordinary nodes: the definition of op `recurrent` with all its options.
-Its gradients serve where recurrent_gradient has no kernel: other activations, clipping, peepholes, coupled gates."""
+Its gradients serve where recurrent_gradient has no kernel (other activations, clipping, peepholes, coupled gates), and in second
+derivatives, where gates and cells have gradients too; cells_back.py has recurrent_gradient written out likewise."""
 
 from __future__ import annotations
 
@@ -12,14 +13,20 @@ from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
 
-_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
+GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 _DEFAULTS = {"rnn": (1,), "gru": (0, 1), "lstm": (0, 1, 1)}
 _State = tuple[Tensor, ...]
-_Step = Callable[[_State, Tensor], _State]
+_Step = Callable[[_State, Tensor], tuple[_State, list[Tensor], Tensor | None]]
+"""(state, row of p) -> the state after it, the gates behind their activations, and what output `cells` has of the step."""
 
 
-def cells(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
-    """The outputs y, y_h and (lstm) y_c of a `recurrent` node, from other operands in the same order."""
+Walked = Callable[[_State, _State], tuple[_State, list[Tensor]]]
+"""(state, rows of a step) -> the state after it, and what is stacked."""
+
+
+def cells(node: Node, operands: list[Tensor | None], kept: bool = False) -> list[Tensor]:
+    """The outputs y, y_h and y_c (not of an lstm: y_h again) of a `recurrent` node, from other operands in the same order;
+    kept: gates and cells too."""
     p, weights, *rest = operands
     initial_h, initial_c, lengths, peepholes, bias = [*rest, None, None, None, None, None][:5]
     assert p is not None and weights is not None
@@ -27,89 +34,112 @@ def cells(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
     if not isinstance(hidden, int):
         raise GraphError("its rule needs a fixed number of hidden units", code=304, got=str(weights.shape))
     kind, direction = node.attribute("kind"), node.attribute("direction")
-    directions, width = 2 if direction == "bidirectional" else 1, _GATES[kind] * hidden
-    ys, finals = [], []
+    directions, width = 2 if direction == "bidirectional" else 1, GATES[kind] * hidden
+    made: list[list[Tensor]] = []
+    finals = []
     for d in range(directions):
-        x = _part(p, 2, d * width, width)
-        zeros = _zeros(x, hidden)
-        h = zeros if initial_h is None else _row(initial_h, d)
-        c = zeros if initial_c is None else _row(initial_c, d)
+        x = part(p, 2, d * width, width)
+        none = zeros(x, hidden)
+        h = none if initial_h is None else row_of(initial_h, d)
+        c = none if initial_c is None else row_of(initial_c, d)
         state: _State = (h, c) if kind == "lstm" else (h,)
         step = _CELLS[kind](
-            node, d, hidden, _row(weights, d), *(None if t is None else _row(t, d) for t in (peepholes, bias))
+            node, d, hidden, row_of(weights, d), *(None if t is None else row_of(t, d) for t in (peepholes, bias))
         )
-        y, final = _walk(step, state, x, lengths, direction == "reverse" or d == 1)
-        ys.append(y)
+        final, stacks = walk_steps(_outputs(step, kept), state, [x], lengths, direction == "reverse" or d == 1)
+        made.append(stacks)
         finals.append(final)
-    states = [_stacked([final[i] for final in finals], 0) for i in range(len(finals[0]))]
-    return [_stacked(ys, 1), *states]
+    states = [stacked([final[i] for final in finals], 0) for i in range(len(finals[0]))]
+    outputs = [stacked([stacks[0] for stacks in made], 1), states[0], states[-1]]
+    if kept:
+        outputs.append(ops.concat([stacks[1] for stacks in made], 2) if directions > 1 else made[0][1])
+        outputs.append(stacked([stacks[2] for stacks in made], 1))
+    return outputs
 
 
-def _walk(step: _Step, state: _State, x: Tensor, lengths: Tensor | None, reverse: bool) -> tuple[Tensor, _State]:
-    """A scan that leaves a row's state alone past its length."""
+def _outputs(step: _Step, kept: bool) -> Walked:
+    """The step with what is stacked of it."""
+
+    def outputs(state: _State, rows: _State) -> tuple[_State, list[Tensor]]:
+        new, gates, cell = step(state, rows[0])
+        if not kept:
+            return new, [new[0]]
+        joined = ops.concat(gates, -1) if len(gates) > 1 else gates[0]
+        return new, [new[0], joined, filled(new[0], 0.0) if cell is None else cell]
+
+    return outputs
+
+
+def walk_steps(
+    step: Walked, state: _State, rows: list[Tensor], lengths: Tensor | None, reverse: bool
+) -> tuple[_State, list[Tensor]]:
+    """A scan over rows [time, batch, ...] that leaves a batch row's state alone past its length, and stacks zeros there."""
     if lengths is None:
-
-        def plain(state: _State, row: Tensor) -> tuple[_State, Tensor]:
-            state = step(state, row)
-            return state, state[0]
-
-        final, y = scan(plain, state, x, reverse=reverse)
-        return y, final
-    zero, one = x.function.constant(0), x.function.constant(1)
-    steps = ops.range_(zero, ops.reshape(ops.shape(x, start=0, end=1), []), one)
+        final, made = scan(step, state, tuple(rows), reverse=reverse)
+        return final, made
+    zero, one = rows[0].function.constant(0), rows[0].function.constant(1)
+    steps = ops.range_(zero, ops.reshape(ops.shape(rows[0], start=0, end=1), []), one)
     ends = ops.copy([ops.cast(lengths, dtype="i64")], kind="unsqueeze", axes=[1])[0]
 
-    def masked(state: _State, row: tuple[Tensor, Tensor]) -> tuple[_State, Tensor]:
-        here = elementwise([row[1], ends], lambda t, n: t < n, "bool")
-        new = step(state, row[0])
+    def masked(state: _State, row: _State) -> tuple[_State, list[Tensor]]:
+        here = elementwise([row[-1], ends], lambda t, n: t < n, "bool")
+        new, made = step(state, row[:-1])
         kept = tuple(ops.where(here, a, b) for a, b in zip(new, state, strict=True))
-        return kept, elementwise([here, new[0]], lambda m, h: m.select(h, 0.0), x.dtype)
+        return kept, [elementwise([here, y], lambda m, v: m.select(v, 0.0), y.dtype) for y in made]
 
-    final, y = scan(masked, state, (x, steps), reverse=reverse)
-    return y, final
+    final, made = scan(masked, state, (*rows, steps), reverse=reverse)
+    return final, made
 
 
 def _rnn(node: Node, d: int, hidden: int, w: Tensor, peepholes: Tensor | None, bias: Tensor | None) -> _Step:
     f = _activation(node, d, 0)
-    return lambda state, row: (f(ops.add(row, ops.matmul(state[0], w, transpose_b=True))),)
+
+    def step(state: _State, row: Tensor) -> tuple[_State, list[Tensor], None]:
+        h = f(ops.add(row, ops.matmul(state[0], w, transpose_b=True)))
+        return (h,), [h], None
+
+    return step
 
 
 def _gru(node: Node, d: int, hidden: int, w: Tensor, peepholes: Tensor | None, bias: Tensor | None) -> _Step:
     f, g = _activation(node, d, 0), _activation(node, d, 1)
-    gates, last = _part(w, 0, 0, 2 * hidden), _part(w, 0, 2 * hidden, hidden)
+    gates, last = part(w, 0, 0, 2 * hidden), part(w, 0, 2 * hidden, hidden)
 
-    def step(state: _State, row: Tensor) -> _State:
+    def step(state: _State, row: Tensor) -> tuple[_State, list[Tensor], Tensor]:
         (h,) = state
-        x = _split(row, 3)
+        x = split(row, 3)
         z, r = (
             f(ops.add(a, b))
-            for a, b in zip(x[:2], _split(ops.matmul(h, gates, transpose_b=True), 2), strict=True)
+            for a, b in zip(x[:2], split(ops.matmul(h, gates, transpose_b=True), 2), strict=True)
         )  # fmt: skip
         if node.attribute("linear_before_reset"):
-            product = ops.matmul(h, last, transpose_b=True)
-            product = ops.multiply(r, product if bias is None else ops.add(product, bias))
+            kept = ops.matmul(h, last, transpose_b=True)
+            kept = kept if bias is None else ops.add(kept, bias)
+            product = ops.multiply(r, kept)
         else:
-            product = ops.matmul(ops.multiply(r, h), last, transpose_b=True)
+            kept = ops.multiply(r, h)
+            product = ops.matmul(kept, last, transpose_b=True)
         n = g(ops.add(x[2], product))
-        return (elementwise([z, n, h], lambda z, n, h: n + (h - n) * z, h.dtype),)
+        return (elementwise([z, n, h], lambda z, n, h: n + (h - n) * z, h.dtype),), [z, r, n], kept
 
     return step
 
 
 def _lstm(node: Node, d: int, hidden: int, w: Tensor, peepholes: Tensor | None, bias: Tensor | None) -> _Step:
     f, g, h_of = (_activation(node, d, i) for i in range(3))
-    peep = None if peepholes is None else _split(peepholes, 3)  # input, output, forget
+    peep = None if peepholes is None else split(peepholes, 3)  # input, output, forget
 
-    def step(state: _State, row: Tensor) -> _State:
+    def step(state: _State, row: Tensor) -> tuple[_State, list[Tensor], Tensor]:
         h, c = state
-        i, o, forget, new = _split(ops.add(row, ops.matmul(h, w, transpose_b=True)), 4)
+        i, o, forget, new = split(ops.add(row, ops.matmul(h, w, transpose_b=True)), 4)
         if peep is not None:
             i, forget = ops.add(i, ops.multiply(peep[0], c)), ops.add(forget, ops.multiply(peep[2], c))
         i = f(i)
         forget = elementwise([i], lambda v: 1.0 - v) if node.attribute("input_forget") else f(forget)
-        c = elementwise([forget, c, i, g(new)], lambda f, c, i, n: f * c + i * n, c.dtype)
+        new = g(new)
+        c = elementwise([forget, c, i, new], lambda f, c, i, n: f * c + i * n, c.dtype)
         o = f(o if peep is None else ops.add(o, ops.multiply(peep[1], c)))
-        return ops.multiply(o, h_of(c, clip=False)), c
+        return (ops.multiply(o, h_of(c, clip=False)), c), [i, o, forget, new], c
 
     return step
 
@@ -148,26 +178,26 @@ def _activation(node: Node, d: int, index: int) -> Callable[..., Tensor]:
     return apply
 
 
-def _part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
+def part(x: Tensor, axis: int, start: int, size: int) -> Tensor:
     if shape_of(x)[axis] == size:
         return x
     return ops.copy([x], kind="slice", starts=[start], ends=[start + size], axes=[axis], steps=[1])[0]
 
 
-def _row(x: Tensor, d: int) -> Tensor:
-    return ops.copy([_part(x, 0, d, 1)], kind="squeeze", axes=[0])[0]
+def row_of(x: Tensor, d: int) -> Tensor:
+    return ops.copy([part(x, 0, d, 1)], kind="squeeze", axes=[0])[0]
 
 
-def _split(x: Tensor, count: int) -> list[Tensor]:
+def split(x: Tensor, count: int) -> list[Tensor]:
     return ops.copy([x], kind="split", axis=-1, outputs=count) if count > 1 else [x]
 
 
-def _stacked(parts: list[Tensor], axis: int) -> Tensor:
+def stacked(parts: list[Tensor], axis: int) -> Tensor:
     rows = [ops.copy([t], kind="unsqueeze", axes=[axis])[0] for t in parts]
     return rows[0] if len(rows) == 1 else ops.concat(rows, axis)
 
 
-def _zeros(x: Tensor, hidden: int) -> Tensor:
+def zeros(x: Tensor, hidden: int) -> Tensor:
     """[batch, hidden], from x [time, batch, gates * hidden]."""
     batch = shape_of(x)[1]
     if isinstance(batch, int):

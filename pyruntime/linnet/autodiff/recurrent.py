@@ -4,21 +4,22 @@ keeps (Hochreiter and Schmidhuber, "Long short-term memory", 1997; Werbos, "Back
 from __future__ import annotations
 
 from linnet import ops
-from linnet.autodiff._tools import Gradients, elementwise, operand, shape_of, through
-from linnet.autodiff.cells import cells
+from linnet.autodiff._tools import Gradients, operand, shape_of, through
+from linnet.autodiff.cells import GATES, cells
+from linnet.autodiff.cells_back import before, cells_back
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 
 _RELU = 2  # among the numbers of the attribute `activations`
-_GATES = {"rnn": 1, "gru": 3, "lstm": 4}
 
 
 def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
     """p and the initial states by recurrent_gradient; weights: one matmul over all steps; bias: a sum. Of what that op has
     not (other activations, clip, peepholes, coupled gates): through scans that compute the same."""
     kind, relu = node.attribute("kind"), _is_relu(node)
-    if not _has_kernel(node, relu):
-        return through(lambda *operands: cells(node, list(operands)), node.inputs, given, needs)
+    inner = any(g is not None for g in given[3:])  # of gates and cells, in second derivatives
+    if inner or not _has_kernel(node, relu):
+        return through(lambda *operands: cells(node, list(operands), inner), node.inputs, given, needs)
     weights, directions = node.inputs[1], 2 if node.attribute("direction") == "bidirectional" else 1
     assert weights is not None
     gates, memory = _kept(node)
@@ -31,14 +32,25 @@ def recurrent_gradient(node: Node, given: list[Tensor | None], needs: list[bool]
     needs = [*needs, *[False] * 7][:7]
     by_weights = by_bias = None
     if needs[1]:
-        made = [ops.matmul(_rows(part), _rows(_before(node, d)), transpose_a=True) for d, part in enumerate(parts)]
+        y, initial, lengths, reverse = node.outputs[0], operand(node, 2), operand(node, 4), _reverse(node)
+        states = [before(y, initial, lengths, d, reverse or d == 1) for d in range(directions)]
+        made = [ops.matmul(_rows(p), _rows(h), transpose_a=True) for p, h in zip(parts, states, strict=True)]
         by_weights = _stack(made)
     if needs[6]:
-        hidden = [ops.copy([part], kind="split", axis=2, outputs=_GATES[kind])[-1] for part in parts]
+        hidden = [ops.copy([part], kind="split", axis=2, outputs=GATES[kind])[-1] for part in parts]
         by_bias = _stack([ops.reduce(part, kind="sum", axes=[0, 1], keep_dims=False) for part in hidden])
     return [
         dp if needs[0] else None, by_weights, dh if needs[2] else None, dc if needs[3] else None, None, None, by_bias
     ]  # fmt: skip
+
+
+def second_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) -> Gradients:
+    """Of recurrent_gradient itself: through a scan back over the steps that computes the same."""
+    return through(lambda *operands: cells_back(node, list(operands)), node.inputs, given, needs)
+
+
+def _reverse(node: Node) -> bool:
+    return bool(node.attribute("direction") == "reverse")
 
 
 def _is_relu(node: Node) -> bool:
@@ -67,28 +79,6 @@ def _kept(node: Node) -> tuple[Tensor, Tensor]:
             made.node = node
             node.outputs.append(made)
     return node.outputs[3], node.outputs[4]
-
-
-def _before(node: Node, d: int) -> Tensor:
-    """The states before each step of direction d: [time, batch, hidden]."""
-    y, initial, lengths = node.outputs[0], operand(node, 2), operand(node, 4)
-    back = node.attribute("direction") == "reverse" or d == 1
-    y = ops.copy([y], kind="slice", starts=[d], ends=[d + 1], axes=[1], steps=[1])[0]
-    y = ops.copy([y], kind="squeeze", axes=[1])[0]
-    starts, ends = ([1], [2**31 - 1]) if back else ([0], [-1])
-    rest = ops.copy([y], kind="slice", starts=starts, ends=ends, axes=[0], steps=[1])[0]
-    if initial is None:  # y is 0 past a row's length, as the first state is
-        return ops.copy([rest], kind="pad", pads=[0, 1] if back else [1, 0], axes=[0])[0]
-    first = ops.copy([initial], kind="slice", starts=[d], ends=[d + 1], axes=[0], steps=[1])[0]
-    moved = ops.concat([rest, first] if back else [first, rest], 0)
-    if not back or lengths is None:
-        return moved
-    # Backwards, a row begins at its own last step.
-    zero, one = y.function.constant(0), y.function.constant(1)
-    steps = ops.range_(zero, ops.gather(ops.shape(y), zero), one)
-    steps = ops.copy([steps], kind="unsqueeze", axes=[1, 2])[0]
-    last = ops.copy([ops.cast(lengths, dtype="i64")], kind="unsqueeze", axes=[0, 2])[0]
-    return elementwise([steps, last, moved, first], lambda t, n, m, f: (t + 1).eq(n).select(f, m), y.dtype)
 
 
 def _rows(x: Tensor) -> Tensor:

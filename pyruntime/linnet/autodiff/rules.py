@@ -27,7 +27,7 @@ from linnet.autodiff.control import call_gradient, if_gradient
 from linnet.autodiff.copies import copy_gradient
 from linnet.autodiff.loops import while_gradient
 from linnet.autodiff.maps import map_gradient
-from linnet.autodiff.recurrent import recurrent_gradient
+from linnet.autodiff.recurrent import recurrent_gradient, second_gradient
 from linnet.errors import GraphError
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr
@@ -308,6 +308,7 @@ RULES: dict[str, Rule] = {
     "group_norm": group_norm_gradient,
     "cast": cast_gradient,
     "recurrent": recurrent_gradient,
+    "recurrent_gradient": second_gradient,
     "if": if_gradient,
     "while": while_gradient,
     "call": call_gradient,
