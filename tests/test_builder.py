@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet import init
+from linnet import init, nn
 from linnet.graph import Graph
 
 A = np.arange(-12, 12, dtype=np.float32).reshape(2, 3, 4) / 4
@@ -130,6 +130,30 @@ def test_signatures_take_what_they_need_and_share_variables(tmp_path: Path) -> N
         w, b = w - 0.1 * 2 * x.T @ error / len(x), b - 0.1 * 2 * error.mean()
     np.testing.assert_allclose(store["w"], [[1], [-2], [3]], atol=1e-3)
     np.testing.assert_allclose(infer.run({"x": np.eye(3, dtype=np.float32)})["y"], [[1.5], [-1.5], [3.5]], atol=1e-3)
+
+
+def test_what_is_frozen_stays_so_in_a_file(tmp_path: Path) -> None:
+    """Weights made with trainable=False, and moving averages: optimizers of a loaded graph leave them alone, C runs it."""
+    graph = Graph(seed=1)
+    x = graph.placeholder("x", (8, 3))
+    frozen = graph.variable("frozen", init.glorot((3, 4)), trainable=False)
+    graph.signature("infer", {"x": x}, {"y": nn.dense(nn.batch_norm(x @ frozen, False), 1)})
+    graph.save(tmp_path / "frozen.lnt")
+    loaded = Graph.load(tmp_path / "frozen.lnt")
+    names = ["batch_norm/scale", "batch_norm/bias", "dense/weight", "dense/bias"]
+    assert [v.name for v in loaded.trainable_variables] == names == [v.name for v in graph.trainable_variables]
+    main = loaded.signatures["infer"].function
+    loss = ((main.outputs[0] - 1.0) ** 2).mean()
+    updates = linnet.SGD(0.1).minimize(loss)
+    assert {v.name for v in updates} & {v.name for v in graph.variables.values()} == set(names)
+    loaded.signature("train", {"x": main.inputs[0]}, {"loss": loss}, updates=updates)
+    loaded.save(tmp_path / "train.lnt")
+    session = linnet.Session(linnet.Model(tmp_path / "train.lnt"), "train")
+    before = {name: np.array(session.variables[name]) for name in graph.variables}
+    for _ in range(3):
+        session.run({"x": np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)})
+    changed = [name for name, value in before.items() if not np.array_equal(session.variables[name], value)]
+    assert sorted(changed) == sorted(names)
 
 
 def test_a_signature_without_a_placeholder_that_it_needs() -> None:

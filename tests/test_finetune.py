@@ -63,6 +63,15 @@ def test_the_command_trains_writes_and_labels(tmp_path: Path, capsys: pytest.Cap
     assert found["classes"][0, 0] == 1 and found["scores"][0, 0] > 0.9
     assert _main(["run", str(out), "--input", str(data / "across" / "2.png")]) == 0
     assert "across" in capsys.readouterr().out
+    usual = ["train", str(out), "--data", str(data), "-o", str(tmp_path / "on.lnt"), "--json"]
+    assert _main(usual) == 0  # pixels become numbers as they did: the loss goes on where it was
+    assert json.loads(capsys.readouterr().out)["loss"] < 2 * report["loss"][-1] + 0.05
+    (data / "noise").rename(data / "sound")
+    assert _main(usual) == 1 and "other classes" in capsys.readouterr().err
+    assert _main(["finetune", str(out), "--data", str(data)]) == 1
+    assert "fine-tuned already" in capsys.readouterr().err
+    assert _main([*arguments[:-4], "--out", str(tmp_path / "none" / "m.lnt")]) == 1
+    assert "cannot write" in capsys.readouterr().err
     content = onnx.load(exported)
     assert {p.key: p.value for p in content.metadata_props}["labels"] == "across\ndown\nnoise"
     x = np.random.default_rng(0).standard_normal((2, 3, 48, 192)).astype(np.float32)

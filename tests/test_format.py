@@ -33,7 +33,7 @@ def every_feature() -> Graph:
     unknown = main.placeholder("u", "i64", None)
     state = graph.variable("state", np.arange(6, dtype=np.float32).reshape(2, 3))
     state.quantization = Quantization(np.float32([0.5]), np.int32([3]))
-    graph.variable("zeros", np.zeros((100, 3), np.int16))
+    graph.variable("zeros", np.zeros((100, 3), np.int16), trainable=False)
     large = np.random.default_rng(0).standard_normal((16, 8)).astype(np.float32)
     first, second = main.constant(large, "w"), main.constant(large.copy(), "same")
     small = main.constant(
@@ -95,7 +95,7 @@ def shape_of_graph(graph: Graph) -> object:
         return f.name, tensors, nodes, numbers(f.inputs), numbers(f.outputs)
 
     variables = [
-        (v.name, v.value.dtype, v.value.tobytes(), v.value.shape, quantization(v.quantization))
+        (v.name, v.value.dtype, v.value.tobytes(), v.value.shape, quantization(v.quantization), v.trainable)
         for v in graph.variables.values()
     ]
     signatures = [

@@ -200,6 +200,32 @@ def test_batch_norm_trains_as_pytorch_and_keeps_its_averages(channel_axis: int, 
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("shape", [(6, 3), (4, 3, 5)])
+@pytest.mark.parametrize("open_batch", [True, False])
+def test_batch_norm_of_features_trains_as_pytorch(shape: tuple[int, ...], open_batch: bool) -> None:
+    layer = torch_seeded(lambda: torch.nn.BatchNorm1d(3))
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([0.5, 1.0, 2.0]))
+
+    def averages(graph: Graph, store: linnet.Store) -> None:
+        np.testing.assert_allclose(store["batch_norm/mean"], layer.running_mean.numpy(), rtol=1e-5)
+        np.testing.assert_allclose(store["batch_norm/variance"], layer.running_var.numpy(), rtol=1e-5)
+
+    pairs = {"batch_norm/scale": (layer.weight, same), "batch_norm/bias": (layer.bias, same)}
+    x = some(*shape) * 2 + 1
+    check(lambda t: nn.batch_norm(t, True), x, layer, pairs, open_batch=open_batch, updates=averages)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_batch_norm_of_a_vector_is_refused(training: bool) -> None:
+    graph = Graph()
+    with pytest.raises(
+        linnet.UsageError, match=r"'x': batch_norm does not take this rank; expected 2 to 8 dimensions, got \[3\]"
+    ):
+        nn.batch_norm(graph.placeholder("x", (3,)), training)
+    assert not graph.variables
+
+
 def test_batch_norm_infers_with_its_averages() -> None:
     graph = Graph()
     x = graph.placeholder("x", ("batch", 3))

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 import linnet
+from linnet import nn
+from linnet.training import signatures
 from tests.native import build, need, run
 from tests.test_train_tool import examples, idx, lenet, mlp
 
@@ -57,3 +59,27 @@ def test_an_mlp_with_adam_trains_alike_and_goes_on_elsewhere(tmp_path: Path) -> 
     assert linnet.load_checkpoint(path).metadata["step"] == str(STEPS)
     second = losses(here(), [*arguments, "--steps", str(2 * STEPS), "--checkpoint", str(path)])
     np.testing.assert_allclose(np.concatenate([first, second]), expected, rtol=1e-5)
+
+
+def lstm(path: Path) -> list[str]:
+    """A model that reads sequences both ways, and tells the sums of their first and second halves apart; how to train it."""
+    graph = linnet.Graph(seed=3)
+    x, t = graph.placeholder("x", ("batch", 12, 5)), graph.placeholder("t", ("batch",), "i32")
+    y, *_ = nn.lstm(x, 20, layers=2, bidirectional=True)
+    logits = nn.dense(y.mean(1), 2)
+    graph.signature("infer", {"x": x}, {"logits": logits})
+    signatures(graph, linnet.softmax_cross_entropy(logits, t).mean(), linnet.Adam(0.01), {"x": x, "t": t})
+    linnet.passes.run(graph).save(path / "lstm.lnt")
+    rows = np.random.default_rng(0).normal(size=(192, 12, 5)).astype(np.float32)
+    labels = (rows[:, :6].sum((1, 2)) > rows[:, 6:].sum((1, 2))).astype(np.int32)
+    np.savez(path / "data.npz", x=rows, t=labels)
+    return [str(path / "lstm.lnt"), "--data", str(path / "data.npz"), "--batch", "16", "--json", "--log", "1"]
+
+
+@pytest.mark.parametrize("cpu", ["cortex-a53", "max"])
+def test_an_lstm_trains_alike(cpu: str, tmp_path: Path) -> None:
+    arguments = [*lstm(tmp_path), "--steps", "36", "--threads", "2"]
+    expected, found = losses(here(), arguments), losses(there(cpu), arguments)
+    assert len(expected) == 36 and expected[-12:].mean() < 0.9 * expected[:12].mean()
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    print(f"{cpu}: largest difference {np.abs(found / expected - 1).max():.1e}")

@@ -60,7 +60,10 @@ int main(int argc, char **argv) {
     for (int step = 1, steps = atoi(argv[5]); step <= steps; step++) {
         for (size_t i = 0; i < BATCH; i++) {
             const size_t row = (size_t)rand() % examples; /* linnet-train visits each example once an epoch */
-            if (!read_row(images, 3, sizeof pixels, row, pixels) || !read_row(labels, 1, 1, row, &label)) return 1;
+            if (!read_row(images, 3, sizeof pixels, row, pixels) || !read_row(labels, 1, 1, row, &label)) {
+                fprintf(stderr, "train: example %zu cannot be read\n", row);
+                return 1;
+            }
             for (size_t k = 0; k < sizeof pixels; k++) x[i * sizeof pixels + k] = (float)pixels[k] / 255;
             t[i] = label;
         }

@@ -38,7 +38,8 @@ def draw(path: Path, title: str, panels: Mapping[str, Mapping[str, Curve]], step
     for axes, (label, curves) in zip(np.atleast_1d(figure.subplots(1, len(panels))), panels.items(), strict=True):
         for name, curve in curves.items():
             steps, values = curve if isinstance(curve, tuple) else (range(1, len(curve) + 1), curve)
-            axes.plot(steps, values, label=name, linewidth=1.2)
+            dots = "." if len(values) < 40 else None  # a curve of one point is seen, too
+            axes.plot(steps, values, label=name, linewidth=1.2, marker=dots)
         axes.set(xlabel=step, ylabel=label)
         axes.grid(alpha=0.3)
         if len(curves) > 1:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,6 +54,16 @@ def export(
         click.echo(f"{model}: {len(made.graph.node)} nodes, opset {report['opset']} -> {output}")
 
 
+def _writable(*paths: Path | None) -> None:
+    """FileError, before anything is trained, when a file could not be written in the end."""
+    for path in paths:
+        if path is not None and not os.access(path.parent, os.W_OK):
+            raise FileError(
+                f"cannot write '{path}'", code=207, tensor=str(path),
+                hint="give a path in a folder that exists and that you may write to",
+            )  # fmt: skip
+
+
 def _fraction(text: str) -> float:
     """1/255, or a number."""
     above, _, below = text.partition("/")
@@ -62,6 +73,7 @@ def _fraction(text: str) -> float:
 def _examples(text: str, model: Model, signature: str, scales: Sequence[str]) -> Source:
     """The examples of --data or --eval: FILE.npz, NAME=FILE,... (.npy or idx), or a folder with a folder of images per class."""
     from linnet import data
+    from linnet.finetune import IMAGE_STEPS
 
     factors: dict[str, float] = {}
     for pair in scales:
@@ -84,16 +96,24 @@ def _examples(text: str, model: Model, signature: str, scales: Sequence[str]) ->
         if height is None or width is None:
             raise UsageError("the model does not fix the size of its images", code=104, tensor=pictures[0].name)
         steps = {"colour": "grey" if shape[-1 if last else 1] == 1 else "RGB", "layout": "NHWC" if last else "NCHW"}
-        return data.image_folder(text, (height, width), names=(pictures[0].name, labels[0].name), **steps)
+        known = json.loads(model.metadata(IMAGE_STEPS) or "{}")
+        found = data.image_folder(text, (height, width), names=(pictures[0].name, labels[0].name), **(steps | known))
+        classes = (model.metadata("classes") or "").splitlines()
+        if classes and classes != found.classes:
+            raise UsageError(
+                "the folder has other classes than the model", code=101, tensor=text, expected=", ".join(classes),
+                got=", ".join(found.classes),
+            )  # fmt: skip
+        return found
     arrays: dict[str, np.ndarray[Any, Any]] = {}
     for part in [text] if "=" not in text else text.split(","):
         name, _, path = part.rpartition("=")
-        found = _array(Path(path))
-        if isinstance(found, dict) != (not name):
+        array = _array(Path(path))
+        if isinstance(array, dict) != (not name):
             raise UsageError(
                 "no such data", code=101, tensor=part, expected="FILE.npz, or NAME=FILE.npy or idx", got=text
             )
-        arrays |= found if isinstance(found, dict) else {name: found}
+        arrays |= array if isinstance(array, dict) else {name: array}
 
     for unknown in (name for name in factors if name not in arrays):
         raise UsageError("no such array to scale", code=102, tensor=unknown, expected=" or ".join(arrays), got=unknown)
@@ -107,8 +127,8 @@ def _examples(text: str, model: Model, signature: str, scales: Sequence[str]) ->
 
     def example(name: str, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         if name in factors:
-            wanted = np.float64 if name in specs and specs[name].dtype == "f64" else np.float32
-            rows = rows.astype(wanted) * wanted(factors[name])  # as linnet-train computes it
+            wanted = np.dtype("f8" if name in specs and specs[name].dtype == "f64" else "f4")
+            rows = np.multiply(rows.astype(wanted), wanted.type(factors[name]))  # as linnet-train computes it
         return _in_shape(rows, specs[name].shape) if name in specs else rows
 
     def prepare(batch: data.Batch) -> data.Batch:
@@ -191,6 +211,7 @@ def train(
         raise UsageError(
             "nothing would be kept", code=101, hint="give --directory for checkpoints, or -o for the model"
         )
+    _writable(output)
     opened = linnet.Model(model)
     chosen = None
     if best is not None:
@@ -256,6 +277,8 @@ def finetune(
     """
     from linnet.finetune import finetune as run
 
+    out = out or model.with_suffix(".finetuned.lnt")
+    _writable(out, onnx)
     steps = {k: v for k, v in (("mean", _numbers(mean)), ("std", _numbers(std))) if v is not None}
     share: float | Path = Path(validation)
     with contextlib.suppress(ValueError):
@@ -270,7 +293,6 @@ def finetune(
         validation=share, preset=preset, steps=steps, seed=seed,
         size=None if sides is None else (int(sides[0]), int(sides[1])), threads=threads, progress=False if as_json else None,
     )  # fmt: skip
-    out = out or model.with_suffix(".finetuned.lnt")
     if onnx is not None:
         made.to_onnx(onnx)
     made.save(out)

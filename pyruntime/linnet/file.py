@@ -357,6 +357,7 @@ class _Writer:
         if quantization:
             Variable.AddQuant(b, quantization)
         Variable.AddSegment(b, segment)
+        Variable.AddTrainable(b, variable.trainable)
         return int(Variable.End(b))
 
     def signature(self, key: str) -> int:
@@ -542,7 +543,7 @@ class _Reader:
         value = (
             np.zeros(shape, numpy_dtype(dtype)) if table.Segment() < 0 else self.array(table.Segment(), dtype, shape)
         )
-        variable = graph.variable(_text(table.Name()), value.reshape(shape))
+        variable = graph.variable(_text(table.Name()), value.reshape(shape), trainable=bool(table.Trainable()))
         variable.quantization = self.quantization(table.Quant())
         return variable
 

@@ -4,6 +4,7 @@ With a frozen backbone its features are computed once, and the head is trained o
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,6 +31,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "symmetric": {"mean": 0.5, "std": 0.5},  # [-1, 1]: TensorFlow's, MobileNet's, Inception's
     "raw": {"scale": 1.0},  # [0, 255]
 }
+IMAGE_STEPS = "image_steps"
+"""Metadata: arguments of linnet.preprocess.image, as JSON, that made pixels the input of `train`."""
 OPTIMIZERS = {
     "adam": "Adam",
     "adamw": "AdamW",
@@ -141,6 +144,10 @@ def finetune(
     )  # fmt: skip
     made = history.graph
     made.metadata["classes"] = "\n".join(photos.classes)
+    if not photos.own_steps:
+        made.metadata[IMAGE_STEPS] = json.dumps(
+            photos.image_steps()
+        )  # for whoever trains on: `linnet train` --data DIR
     deployed = photos.deployed(made)
     accuracy = history["val_accuracy"][-1]
     return Result(made, deployed, photos.classes, accuracy, len(train), len(held), spent, history)
@@ -158,12 +165,17 @@ def _signatures(
 def _load(model: str | Path | Graph, unfreeze: Sequence[str], size: tuple[int, int]) -> Graph:
     """The graph, with an open batch where it can be had, and a fixed size of images."""
     patterns = list(unfreeze) or None
+    if not isinstance(model, Graph) and Path(model).suffix.lower() == ".lnt":
+        model = Graph.load(model)
+        if "head/weight" in model.variables:
+            raise UsageError(
+                "this file has been fine-tuned already", code=101, tensor="head/weight",
+                hint="train it further with `linnet train FILE --data DIR`, or give the network it came from",
+            )  # fmt: skip
+        return linnet.passes.trainable(model, patterns) if patterns else model
     if isinstance(model, Graph):
         return linnet.passes.trainable(model.copy(), patterns) if patterns else model.copy()
     path = Path(model)
-    if path.suffix.lower() == ".lnt":
-        graph = Graph.load(path)
-        return linnet.passes.trainable(graph, patterns) if patterns else graph
     from linnet.converters import tflite
     from linnet.converters.formats import importer_of
 
@@ -237,9 +249,10 @@ class _Photos(datasets.ImageFolder):
             y = emit("copy", [x], {"kind": "identity"}, quantization=[tensor.quantization])[0]
             plain.signature("infer", {"x": x}, {"y": y})
             self.size = (size[0], size[1])
-            self._session = Session(linnet.preprocess.image(plain, "x", **self._image_steps()), threads=1)
+            self._session = Session(linnet.preprocess.image(plain, "x", **self.image_steps()), threads=1)
 
-    def _image_steps(self) -> dict[str, Any]:
+    def image_steps(self) -> dict[str, Any]:
+        """What linnet.preprocess.image is given."""
         return {"resize": min(self.size), "crop": self.size, **self.steps}
 
     def take(self, indices: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[Any]]:
@@ -252,7 +265,7 @@ class _Photos(datasets.ImageFolder):
     def deployed(self, graph: Graph) -> Graph:
         """The graph that takes photos and gives labelled answers."""
         if not self.own_steps:
-            graph = linnet.preprocess.image(graph, self.name, **self._image_steps())
+            graph = linnet.preprocess.image(graph, self.name, **self.image_steps())
         count = min(5, len(self.classes))
         return linnet.preprocess.top_k(graph, "probabilities", count, labels=self.classes)
 

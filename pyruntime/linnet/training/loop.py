@@ -225,7 +225,7 @@ def _begin(run: Run, resume: bool | str | Path, description: dict[str, Any], thr
         if isinstance(error, Error):
             raise
         raise FileError(
-            f"cannot write to '{directory}': {error.strerror or error}", code=202, tensor=str(directory),
+            f"cannot write to '{directory}': {error.strerror or error}", code=207, tensor=str(directory),
             hint="give a folder that can be written to",
         ) from None  # fmt: skip
 

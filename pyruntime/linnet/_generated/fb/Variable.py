@@ -87,7 +87,14 @@ class Variable(object):
             return self._tab.Get(flatbuffers.number_types.Int32Flags, o + self._tab.Pos)
         return -1
 
-def VariableStart(builder): builder.StartObject(5)
+    # Variable
+    def Trainable(self):
+        o = flatbuffers.number_types.UOffsetTFlags.py_type(self._tab.Offset(14))
+        if o != 0:
+            return bool(self._tab.Get(flatbuffers.number_types.BoolFlags, o + self._tab.Pos))
+        return True
+
+def VariableStart(builder): builder.StartObject(6)
 def Start(builder):
     return VariableStart(builder)
 def VariableAddName(builder, name): builder.PrependUOffsetTRelativeSlot(0, flatbuffers.number_types.UOffsetTFlags.py_type(name), 0)
@@ -108,6 +115,9 @@ def AddQuant(builder, quant):
 def VariableAddSegment(builder, segment): builder.PrependInt32Slot(4, segment, -1)
 def AddSegment(builder, segment):
     return VariableAddSegment(builder, segment)
+def VariableAddTrainable(builder, trainable): builder.PrependBoolSlot(5, trainable, 1)
+def AddTrainable(builder, trainable):
+    return VariableAddTrainable(builder, trainable)
 def VariableEnd(builder): return builder.EndObject()
 def End(builder):
     return VariableEnd(builder)
