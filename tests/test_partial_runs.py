@@ -4,13 +4,14 @@ threads that run different signatures over one store at the same time."""
 from __future__ import annotations
 
 import threading
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
 import linnet
-from linnet import ops
+from linnet import nn, ops
 
 X = np.float32([1, 2, 3, 4])
 
@@ -116,3 +117,64 @@ def test_threads_run_different_signatures_over_one_store(shared: bool) -> None:
     assert not failures
     np.testing.assert_array_equal(store["a"], np.full(size, 2 * each, np.float32))
     np.testing.assert_array_equal(store["c"], store["a"] ** 2)
+
+
+def test_inference_beside_training_sees_whole_steps_only() -> None:
+    """Every answer given while another thread trains is, to the bit, that after some number of steps, which only grows.
+    Packed copies of the weights and moving averages are part of it."""
+    graph = linnet.Graph(seed=1)
+    x, t = graph.placeholder("x", (16, 64)), graph.placeholder("t", (16,), "i32")
+
+    def net(training: bool) -> linnet.Tensor:
+        with graph.scope("net", reuse=not training):
+            hidden = nn.dense(nn.batch_norm(x, training), 128, activation="relu")
+            return nn.dense(nn.dropout(nn.dense(hidden, 128, activation="tanh"), 0.1, training), 5)
+
+    loss = linnet.softmax_cross_entropy(net(True), t).mean()
+    updates = linnet.Adam(1e-3).minimize(loss)
+    graph.signature("train", {"x": x, "t": t}, {"loss": loss}, updates=updates)
+    graph.signature("infer", {"x": x}, {"logits": net(False)})
+    model, steps = linnet.Model(graph), 150
+    rng = np.random.default_rng(0)
+    batch = {"x": rng.normal(size=(16, 64)).astype(np.float32), "t": rng.integers(0, 5, 16).astype(np.int32)}
+    asked = {"x": batch["x"]}
+
+    store = linnet.Store(model)
+    train, infer = (linnet.Session(model, name, store=store, threads=1) for name in ("train", "infer"))
+    expected = {infer.run(asked)["logits"].tobytes(): 0}
+    for step in range(steps):
+        train.run(batch)
+        expected[infer.run(asked)["logits"].tobytes()] = step + 1
+    assert len(expected) == steps + 1
+
+    store = linnet.Store(model)
+    train = linnet.Session(model, "train", store=store, threads=2)
+    answers: list[list[bytes]] = [[], []]
+    done, began = threading.Event(), threading.Barrier(len(answers) + 1)
+
+    def serve(own: list[bytes]) -> None:
+        infer = linnet.Session(model, "infer", store=store, threads=1)
+        own.append(infer.run(asked)["logits"].tobytes())
+        began.wait()
+        while not done.is_set():
+            own.append(infer.run(asked)["logits"].tobytes())
+        own.append(infer.run(asked)["logits"].tobytes())
+
+    servers = [threading.Thread(target=serve, args=(own,)) for own in answers]
+    for server in servers:
+        server.start()
+    began.wait()
+    for step in range(steps):
+        train.run(batch)
+        if step % 25 == 0:  # however busy the machine is, all take turns
+            before = [len(own) for own in answers]
+            while any(len(own) == n for own, n in zip(answers, before, strict=True)):
+                time.sleep(0)
+    done.set()
+    for server in servers:
+        server.join()
+    for own in answers:
+        seen = [expected.get(answer, -1) for answer in own]
+        assert -1 not in seen, "an answer of a half-made step"
+        assert seen == sorted(seen) and seen[0] == 0 and seen[-1] == steps
+        assert len(set(seen)) > 3, "the threads did not take turns"

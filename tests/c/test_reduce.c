@@ -161,25 +161,31 @@ static ln_tensor with(ln_tensor t, const void *data) {
 
 static void test_answers(void) {
     ln_tensor x = with(TENSOR(LINNET_F32, 0, 3, 2), F32(1, 2, 3, 4, 5, 6));
-    answer("gather take", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE}, 2,
+    answer("gather take", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE, .from_end = true}, 2,
            (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 3), I64(2, -3, 1))}, 1, (const void *[]){F32(5, 6, 1, 2, 3, 4)},
            LINNET_OK, NULL);
-    answer("gather take of columns", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE, .axis = -1}, 2,
+    answer("gather take of columns", LN_OP_GATHER,
+           &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE, .from_end = true, .axis = -1}, 2,
            (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 1), I64(1))}, 1, (const void *[]){F32(2, 4, 6)}, LINNET_OK,
            NULL);
-    answer("gather out of range", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE}, 2,
-           (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 1), I64(3))}, 1, (const void *[]){NULL},
+    answer("gather out of range", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE, .from_end = true},
+           2, (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 1), I64(3))}, 1, (const void *[]){NULL},
            LINNET_INDEX_OUT_OF_RANGE, NULL);
-    answer("gather below range", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE}, 2,
-           (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 1), I64(INT64_MIN))}, 1, (const void *[]){NULL},
+    answer("gather of labels", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE}, 2,
+           (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 1), I64(-1))}, 1, (const void *[]){NULL},
            LINNET_INDEX_OUT_OF_RANGE, NULL);
-    answer("gather elements", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_ELEMENTS, .axis = 1}, 2,
+    answer("gather below range", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_TAKE, .from_end = true},
+           2, (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 1), I64(INT64_MIN))}, 1, (const void *[]){NULL},
+           LINNET_INDEX_OUT_OF_RANGE, NULL);
+    answer("gather elements", LN_OP_GATHER,
+           &(ln_gather_attributes){.kind = LN_GATHER_KIND_ELEMENTS, .from_end = true, .axis = 1}, 2,
            (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 3, 2), I64(0, 0, 1, 0, -1, 1))}, 1,
            (const void *[]){F32(1, 1, 4, 3, 6, 6)}, LINNET_OK, NULL);
-    answer("gather nd", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_ND}, 2,
+    answer("gather nd", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_ND, .from_end = true}, 2,
            (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 2, 2), I64(0, 1, -1, 0))}, 1, (const void *[]){F32(2, 5)},
            LINNET_OK, NULL);
-    answer("gather nd in batches", LN_OP_GATHER, &(ln_gather_attributes){.kind = LN_GATHER_KIND_ND, .batch_dims = 1}, 2,
+    answer("gather nd in batches", LN_OP_GATHER,
+           &(ln_gather_attributes){.kind = LN_GATHER_KIND_ND, .from_end = true, .batch_dims = 1}, 2,
            (ln_tensor[]){x, with(TENSOR(LINNET_I64, 0, 3, 1), I64(1, 0, 1))}, 1, (const void *[]){F32(2, 3, 6)},
            LINNET_OK, NULL);
     answer("scatter elements, added", LN_OP_SCATTER,

@@ -21,22 +21,24 @@ from linnet.optimizers.base import Gradient, Optimizer, Rate, Updates
 
 class LBFGS(Optimizer):
     """Limited-memory BFGS (Nocedal 1980; Nocedal and Wright 2006, algorithm 7.4): torch.optim.LBFGS with max_iter=1. Each run
-    is one iteration with a step of learning_rate; run it several times on a batch for more.
+    is one iteration with a fixed step, learning_rate times the direction (the very first at most 1 long): there is no line
+    search, so take a rate below 1 where whole steps overshoot. Run it several times on one batch for more.
 
-    history: pairs that are kept. tolerance: a step is left out when no gradient is larger. The memory is 2 * history + 2
-    times that of the variables.
+    history: pairs that are kept. tolerance: a step is left out when no gradient is larger; tolerance_change: and when the
+    slope along the direction is not steeper (0: to the last digit). The memory is 2 * history + 2 times that of the
+    variables.
     """
 
     rows: ClassVar[str] = "never"
 
     def __init__(
-        self, learning_rate: Rate = 1.0, history: int = 10, *, tolerance: float = 1e-7, **options: Any
-    ) -> None:
+        self, learning_rate: Rate = 1.0, history: int = 10, *, tolerance: float = 1e-7, tolerance_change: float = 1e-9,
+        **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(learning_rate, **options)
-        self.history, self.tolerance = (
-            int(number("history", history, least=1)),
-            number("tolerance", tolerance, least=0.0),
-        )
+        self.history = int(number("history", history, least=1))
+        self.tolerance = number("tolerance", tolerance, least=0.0)
+        self.tolerance_change = number("tolerance_change", tolerance_change, least=0.0)
 
     def scalars(self, step: Tensor) -> dict[str, Tensor]:
         return {"step": step}
@@ -106,7 +108,7 @@ class LBFGS(Optimizer):
 
         def pace(n: Expr, total: Expr, largest: Expr, slope: Expr, rate: Expr) -> Expr:
             first = (n <= 1.0).select((1.0 / total).min(1.0), 1.0)
-            return ((largest > self.tolerance) & (slope <= -1e-9)).select(first * rate, 0.0)
+            return ((largest > self.tolerance) & (slope <= -self.tolerance_change)).select(first * rate, 0.0)
 
         rate = step.rate if isinstance(step.rate, Tensor) else scalar(g, step.rate)
         speed = elementwise([start, total, largest, slope, rate], pace, g.dtype)
