@@ -99,3 +99,13 @@ def test_wrong_operands_are_refused() -> None:
         metrics.confusion_matrix(given["x"], given["t"], CLASSES)
     with pytest.raises(linnet.UsageError, match="at most 5, got 6"):
         metrics.top_k_accuracy(given["x"], given["t"], 6)
+
+
+def test_labels_that_are_none_are_refused() -> None:
+    graph = linnet.Graph()
+    logits, wide = graph.placeholder("logits", ("batch", 5)), graph.placeholder("wide", ("batch", 1), "i32")
+    floats = graph.placeholder("floats", ("batch",))
+    for metric in (metrics.accuracy, metrics.correct, lambda x, t: metrics.top_k_accuracy(x, t, 2)):
+        for labels in (wide, floats, logits):
+            with pytest.raises(linnet.UsageError, match="labels do not fit the logits"):
+                metric(logits, labels)

@@ -372,3 +372,11 @@ def test_noise() -> None:
     assert found["u"].min() >= -1 and found["u"].max() < 3 and abs(found["u"].mean() - 1) < 0.02
     assert found["n"].shape == (300, 500) and abs(found["n"].mean() - 2) < 0.01 and abs(found["n"].std() - 0.5) < 0.01
     assert abs(found["g"].std() - 0.1) < 0.002
+
+
+def test_layers_know_their_sizes_behind_dropout_and_noise_of_an_open_batch() -> None:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", ("batch", 1, 4, 6))
+    for y in (nn.dropout(x, 0.5, True), nn.gaussian_noise(x, 0.1, True), nn.random_uniform(graph, linnet.ops.shape(x))):
+        assert y.shape == ("batch", 1, 4, 6)
+        assert nn.dense(nn.flatten(y), 3).shape == ("batch", 3)

@@ -12,6 +12,8 @@ from linnet.mapping import REGISTER, Expr
 from linnet.optimizers import Gradient
 from linnet.optimizers._step import number
 
+__all__ = ["by_global_norm", "by_norm", "by_value", "global_norm"]
+
 Gradients = dict[Variable, Gradient]
 
 
@@ -49,10 +51,6 @@ def global_norm(given: Gradients) -> Tensor:
     ]
     kind = "f64" if any(s.dtype == "f64" for s in squares) else "f32"
     return elementwise([add_up([s if s.dtype == kind else s.cast(kind) for s in squares])], lambda v: v.sqrt(), kind)
-
-
-def _square_sum(g: Tensor) -> Tensor:
-    return elementwise([g], lambda v: v * v, REGISTER[g.dtype]).sum()
 
 
 def _shrunk(given: Gradients, limit: float) -> Gradients:

@@ -189,14 +189,17 @@ class Expr:
         return Expr(self.program, self.program.constant(value, kind))
 
     def unary(self, opcode: str) -> Expr:
+        """The opcode of one operand (schema/map_opcodes.toml) of this value."""
         return self._of(Instruction(opcode, self.kind, (self.register,)))
 
     def binary(self, opcode: str, other: Expr | float) -> Expr:
+        """The opcode of this value and another."""
         right = self.lift(other)
         kind = max(self.kind, right.kind, key=_RANK.__getitem__)
         return self._of(Instruction(opcode, kind, (self.cast(kind).register, right.cast(kind).register)))
 
     def reverse(self, opcode: str, other: float) -> Expr:
+        """The opcode of a number and this value."""
         return self.lift(other).binary(opcode, self)
 
     def cast(self, kind: str) -> Expr:
@@ -278,9 +281,11 @@ class Expr:
         return self.binary("ge", other)
 
     def eq(self, other: Expr | float) -> Expr:
+        """Where both are equal."""
         return self.binary("eq", other)
 
     def ne(self, other: Expr | float) -> Expr:
+        """Where they differ."""
         return self.binary("ne", other)
 
     def __neg__(self) -> Expr:
@@ -290,9 +295,11 @@ class Expr:
         return self.unary("abs")
 
     def max(self, other: Expr | float) -> Expr:
+        """The larger one."""
         return self.binary("max", other)
 
     def min(self, other: Expr | float) -> Expr:
+        """The smaller one."""
         return self.binary("min", other)
 
     def __getattr__(self, name: str) -> Callable[[], Expr]:

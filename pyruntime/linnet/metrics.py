@@ -14,6 +14,19 @@ from linnet.graph import Tensor, Variable, numpy_dtype
 from linnet.operators import Operators
 from linnet.optimizers._step import number, state
 
+__all__ = [
+    "Running",
+    "accuracy",
+    "confusion_matrix",
+    "correct",
+    "f1",
+    "precision",
+    "recall",
+    "running_mean",
+    "running_sum",
+    "top_k_accuracy",
+]
+
 
 def accuracy(logits: Operators, labels: Operators) -> Tensor:
     """The part of examples whose largest logit is that of the label: logits [..., classes], labels integers [...], an f32
@@ -23,11 +36,13 @@ def accuracy(logits: Operators, labels: Operators) -> Tensor:
 
 def correct(logits: Operators, labels: Operators) -> Tensor:
     """1.0 where the largest logit (of equal ones the first) is that of the label, else 0.0; f32 [...]."""
+    _check(logits, labels)
     return elementwise([ops.argmax(logits, -1), labels], lambda a, b: a.eq(b.cast("i64")).cast("f32"), "f32")
 
 
 def top_k_accuracy(logits: Operators, labels: Operators, k: int) -> Tensor:
     """The part of examples whose label is among the k largest logits (of equal ones the first), an f32 scalar."""
+    _check(logits, labels)
     count = int(number("k", k, least=1))
     classes = (logits.shape or (None,))[-1]
     if isinstance(classes, int) and count > classes:
@@ -108,6 +123,17 @@ def running_mean(name: str, value: Operators, count: Operators | float = 1.0) ->
     counted = running_sum(f"{name}/count", weight)
     mean = elementwise([total.value, counted.value], lambda s, n: s / n, value.dtype)
     return Running(mean, {**total.updates, **counted.updates}, {**total.reset, **counted.reset})
+
+
+def _check(logits: Operators, labels: Operators) -> None:
+    """UsageError unless there is one integer label for each vector of logits."""
+    fits = logits.shape is None or labels.shape is None or len(labels.shape) == len(logits.shape) - 1
+    if not fits or labels.dtype[0] not in "iu":
+        raise UsageError(
+            "labels do not fit the logits", code=104 if not fits else 103, tensor=labels.name,
+            expected=f"integers of rank {len(logits.shape or ()) - 1}" if logits.shape is not None else "integers",
+            got=f"{labels.dtype} {list(labels.shape or ())}",
+        )  # fmt: skip
 
 
 def _diagonal(matrix: Operators) -> Tensor:

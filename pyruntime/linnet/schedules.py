@@ -16,6 +16,22 @@ from linnet.graph import Graph, Tensor
 from linnet.mapping import Expr
 from linnet.optimizers._step import number
 
+__all__ = [
+    "Schedule",
+    "constant",
+    "cosine",
+    "cosine_restarts",
+    "exponential",
+    "hold",
+    "linear",
+    "multi_step",
+    "one_cycle",
+    "piecewise",
+    "polynomial",
+    "step",
+    "warm_up",
+]
+
 
 class Schedule:
     """A learning rate as a function of the step. rule: makes its expression of that of the step, both f64."""

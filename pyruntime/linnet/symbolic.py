@@ -111,6 +111,8 @@ def shape(op: str, inputs: Sequence[Tensor | None], attributes: dict[str, Any]) 
     if op == "range":
         start, limit, step = (elements_of(t) for t in inputs)
         return limit if start == (0,) and step == (1,) else None
+    if op == "random" and len(inputs) > 1:
+        return elements_of(inputs[1])
     if op == "copy" and attributes["kind"] in ("reshape", "expand"):
         return _reshaped(inputs, attributes)
     return None
