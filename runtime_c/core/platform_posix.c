@@ -175,7 +175,18 @@ _Static_assert(_Alignof(pthread_rwlock_t) <= 16, "ln_lock.opaque is not aligned 
 
 static pthread_rwlock_t *rwlock(ln_lock *lock) { return (pthread_rwlock_t *)(void *)lock->opaque; }
 
-bool ln_lock_init(ln_lock *lock) { return pthread_rwlock_init(rwlock(lock), NULL) == 0; }
+bool ln_lock_init(ln_lock *lock) {
+    pthread_rwlockattr_t *order = NULL;
+#ifdef __GLIBC__
+    /* Its locks let readers overtake a writer that waits: a training step would wait for a pause of all that serve. No
+     * thread takes a lock twice, which this order forbids. */
+    pthread_rwlockattr_t attributes;
+    if (pthread_rwlockattr_init(&attributes) == 0 &&
+        pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP) == 0)
+        order = &attributes;
+#endif
+    return pthread_rwlock_init(rwlock(lock), order) == 0;
+}
 
 void ln_lock_destroy(ln_lock *lock) { pthread_rwlock_destroy(rwlock(lock)); }
 
