@@ -126,3 +126,21 @@ def test_batch_norm_does_not_train_inside_a_loop(where: str) -> None:
         else:
             linnet.cond(x.sum() > 0.0, lambda: layer(x), lambda: x)
     assert not graph.bodies
+
+
+def test_what_is_no_tensor_is_refused_in_words() -> None:
+    graph = Graph()
+    x, array = graph.placeholder("x", ("batch", 3)), np.ones((3, 2), np.float32)
+    wrong: list[Any] = [array, None, 3.0]
+    for value in wrong:
+        for attempt in (lambda v: ops.matmul(x, v) if v is not None else ops.relu(v), lambda v: nn.dense(v, 3),
+                        lambda v: metrics.accuracy(x, v)):  # fmt: skip
+            with pytest.raises(linnet.UsageError, match="wants a tensor or variable"):
+                attempt(value)
+
+
+def test_a_comparison_is_no_truth_value() -> None:
+    x = Graph().placeholder("x", ())
+    with pytest.raises(linnet.UsageError, match=r"no truth value while the graph is built.*linnet\.cond"):
+        bool(x > 0.0)
+    assert x in [x] and x == x

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from linnet._generated.op_table import OPS
 from linnet.errors import UsageError
-from linnet.operators import Operators
+from linnet.operators import Operators, checked
 
 if TYPE_CHECKING:
     from linnet.body import Body
@@ -614,5 +614,5 @@ def emit(
     like = next((x for x in inputs if isinstance(x, Tensor)), None)
     if like is None and function is not None:
         inputs = [function.read(x) if isinstance(x, Variable) else x for x in inputs]
-    tensors = [None if x is None else x.tensor(like) for x in inputs]
+    tensors = [None if x is None else checked(x).tensor(like) for x in inputs]
     return _ops.emit(op, tensors, attributes, outputs, name, function, quantization, dtypes)

@@ -11,7 +11,7 @@ from linnet import ops
 from linnet.autodiff._tools import elementwise, filled
 from linnet.errors import UsageError
 from linnet.graph import Tensor, Variable, numpy_dtype
-from linnet.operators import Operators
+from linnet.operators import Operators, checked
 from linnet.optimizers._step import number, state
 
 __all__ = [
@@ -127,6 +127,7 @@ def running_mean(name: str, value: Operators, count: Operators | float = 1.0) ->
 
 def _check(logits: Operators, labels: Operators) -> None:
     """UsageError unless there is one integer label for each vector of logits."""
+    checked(logits), checked(labels)
     fits = logits.shape is None or labels.shape is None or len(labels.shape) == len(logits.shape) - 1
     if not fits or labels.dtype[0] not in "iu":
         raise UsageError(

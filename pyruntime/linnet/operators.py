@@ -41,6 +41,13 @@ class Operators:
         @property
         def quantization(self) -> Quantization | None: ...
 
+    def __bool__(self) -> bool:
+        """Nothing has been computed yet: UsageError, where Python's `if` and `and` would take a graph's comparison."""
+        raise UsageError(
+            "a tensor has no truth value while the graph is built", code=101, tensor=self.name,
+            hint="take linnet.cond, linnet.while_loop, or linnet.ops.where and logical_and",
+        )  # fmt: skip
+
     def tensor(self, like: Operators | None = None) -> Tensor:
         """As a tensor of the function of `like`."""
         raise NotImplementedError
@@ -153,6 +160,16 @@ class Operators:
 
 def _flat(numbers: Sequence[int | Sequence[int]]) -> list[int]:
     return [n for item in numbers for n in ([item] if isinstance(item, int) else item)]
+
+
+def checked(x: Operators) -> Operators:
+    """x. UsageError when it is no tensor and no variable."""
+    if not isinstance(x, Operators):
+        raise UsageError(
+            "a graph's function wants a tensor or variable", code=103, expected="a tensor", got=type(x).__name__,
+            hint="make a constant of an array: graph.constant(array)",
+        )  # fmt: skip
+    return x
 
 
 def pair(a: Operators, b: Any) -> tuple[Tensor, Tensor]:

@@ -111,8 +111,8 @@ def slice_(op: Operation) -> Tensor:
     count = op.shape_of(op.input(1))  # of axes; a constant where it is known
     zero, one = (op.constant(np.array(v, np.int64)) for v in (0, 1))
     given = [as_i64(op, t) if t is not None else None for t in (op.optional(3), op.optional(4))]
-    axes_of = given[0] or op.emit("range", [zero, op.reshape(count, []), one])
-    steps_of = given[1] or op.expand(op.reshape(one, [1]), count)
+    axes_of = given[0] if given[0] is not None else op.emit("range", [zero, op.reshape(count, []), one])
+    steps_of = given[1] if given[1] is not None else op.expand(op.reshape(one, [1]), count)
     return op.emit("copy", [*operands, axes_of, steps_of], kind="slice")
 
 

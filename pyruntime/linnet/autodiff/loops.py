@@ -47,7 +47,10 @@ def while_gradient(node: Node, given: list[Tensor | None], needs: list[bool]) ->
         captured = arguments_of(node.inputs[2 + carried :], needs[2 + carried :])
         entry: list[Tensor | None] = [last, body.constant(np.array(True)), *before, *captured]
         results = inline(function, body, entry)
-        forward, inside = list(body.nodes), [t for t, n in zip(captured, needs[2 + carried :], strict=True) if t and n]
+        forward, inside = (
+            list(body.nodes),
+            [t for t, n in zip(captured, needs[2 + carried :], strict=True) if t is not None and n],
+        )
         rows = _rows(inside, forward, results)
         summed = [t for t in inside if all(n.inputs[0] is not t for n in rows)]
         seeds: list[tuple[Tensor, Tensor | None]] = [(results[1 + k], g) for k, g in zip(changing, after, strict=True)]

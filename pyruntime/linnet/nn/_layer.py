@@ -13,7 +13,7 @@ import numpy.typing as npt
 from linnet.errors import UsageError
 from linnet.graph import Graph, Variable, dtype_of, numpy_dtype
 from linnet.init import Initializer
-from linnet.operators import Operators
+from linnet.operators import Operators, checked
 
 Start = Callable[..., Initializer] | npt.NDArray[Any]
 """How a variable begins: an initializer such as linnet.init.he, called with (shape, dtype=...), or an array."""
@@ -24,7 +24,7 @@ Padding = Sizes | str
 @contextlib.contextmanager
 def layer(x: Operators, kind: str, name: str) -> Iterator[Graph]:
     """The scope `name`, or `kind`, `kind_1`, ... when the layer has no name. x: floats that variables can be made for."""
-    if x.dtype not in ("f32", "f64", "f16"):
+    if checked(x).dtype not in ("f32", "f64", "f16"):
         raise UsageError(
             f"{kind} needs floats", code=103, tensor=x.name, expected="f32, f64 or f16", got=x.dtype,
             hint="cast it: x.cast('f32')",
