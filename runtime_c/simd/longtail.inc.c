@@ -27,11 +27,12 @@
 #include "simd/norm.inc.c"
 #include "simd/pool.inc.c"
 #include "simd/resize.inc.c"
-#include "simd/conv_transpose.inc.c"
 #endif
 
-/* Only training needs these: SSE2, the level of processors before 2013, has the references. */
+/* SSE2, the level of processors before 2013, transposes convolutions as matrix products, and depthwise; only training
+ * needs the others, for which it has the references. */
 #if !defined(LN_SIMD_AVX512) && !defined(LN_SIMD_SSE2)
+#include "simd/conv_transpose.inc.c"
 #include "simd/depthwise_gradient.inc.c"
 #include "simd/moments.inc.c"
 #include "simd/pool_gradient.inc.c"
