@@ -36,7 +36,7 @@ def real(op: Operation, x: Tensor, scale: Tensor, zero: Tensor | None, axis: int
     if x.dtype not in (*RANGES, "i32"):
         raise op.unsupported(f"the element type {x.dtype}", f"quantized values are {', '.join(RANGES)} or i32")
     operands: list[Tensor | None] = [x, *_parameters(op, scale, zero)]
-    attributes: dict[str, Any] = {"dtype": "f32"} if not operands[1] or not operands[1].rank else {"axis": axis}
+    attributes: dict[str, Any] = {"dtype": "f32"} if operands[1] is None or not operands[1].rank else {"axis": axis}
     return emit("dequantize", operands, {"dtype": "f32", **attributes}, 1, "", op.function, fold=False)[0]
 
 
