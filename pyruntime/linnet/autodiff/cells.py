@@ -24,17 +24,22 @@ Walked = Callable[[_State, _State], tuple[_State, list[Tensor]]]
 """(state, rows of a step) -> the state after it, and what is stacked."""
 
 
+def sizes(node: Node, weights: Tensor) -> tuple[int, int, int]:
+    """Hidden units, gates of them side by side, and directions of a recurrent node or its gradient. Raises GraphError."""
+    hidden = shape_of(weights)[2]
+    if not isinstance(hidden, int):
+        raise GraphError("its rule needs a fixed number of hidden units", code=304, got=str(weights.shape))
+    return hidden, GATES[node.attribute("kind")] * hidden, 2 if node.attribute("direction") == "bidirectional" else 1
+
+
 def cells(node: Node, operands: list[Tensor | None], kept: bool = False) -> list[Tensor]:
     """The outputs y, y_h and y_c (not of an lstm: y_h again) of a `recurrent` node, from other operands in the same order;
     kept: gates and cells too."""
     p, weights, *rest = operands
     initial_h, initial_c, lengths, peepholes, bias = [*rest, None, None, None, None, None][:5]
     assert p is not None and weights is not None
-    hidden = shape_of(weights)[2]
-    if not isinstance(hidden, int):
-        raise GraphError("its rule needs a fixed number of hidden units", code=304, got=str(weights.shape))
     kind, direction = node.attribute("kind"), node.attribute("direction")
-    directions, width = 2 if direction == "bidirectional" else 1, GATES[kind] * hidden
+    hidden, width, directions = sizes(node, weights)
     made: list[list[Tensor]] = []
     finals = []
     for d in range(directions):

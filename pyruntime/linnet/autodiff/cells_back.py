@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from linnet import ops
-from linnet.autodiff._tools import elementwise, shape_of
-from linnet.autodiff.cells import GATES, part, row_of, split, stacked, walk_steps, zeros
-from linnet.errors import GraphError
+from linnet.autodiff._tools import elementwise
+from linnet.autodiff.cells import GATES, part, row_of, sizes, split, stacked, walk_steps, zeros
 from linnet.graph import Node, Tensor
 from linnet.mapping import Expr, pointwise
 
@@ -20,11 +19,8 @@ def cells_back(node: Node, operands: list[Tensor | None]) -> list[Tensor]:
     operands in the same order."""
     weights, gates, y, kept, initial_h, initial_c, lengths, dy, dy_h, dy_c = [*operands, *[None] * 10][:10]
     assert weights is not None and gates is not None
-    hidden = shape_of(weights)[2]
-    if not isinstance(hidden, int):
-        raise GraphError("its rule needs a fixed number of hidden units", code=304, got=str(weights.shape))
     kind, direction = node.attribute("kind"), node.attribute("direction")
-    directions, width = 2 if direction == "bidirectional" else 1, GATES[kind] * hidden
+    hidden, width, directions = sizes(node, weights)
     made: list[list[Tensor]] = []
     finals = []
     for d in range(directions):

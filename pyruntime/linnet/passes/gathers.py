@@ -7,7 +7,7 @@ import numpy as np
 
 from linnet.graph import Function, Node, Tensor, emit
 from linnet.mapping import program_of
-from linnet.passes.rewrite import join_sources
+from linnet.passes.rewrite import join_sources, put_in_place
 
 
 def look_up_first(function: Function) -> bool:
@@ -60,7 +60,7 @@ def _narrow(node: Node) -> bool:
 def _exchange(function: Function, table: Node, gather: Node) -> None:
     shape = table.outputs[0].static_shape
     assert shape is not None
-    position, before = function.nodes.index(gather), len(function.nodes)
+    before = len(function.nodes)
     operands: list[Tensor] = []
     for operand in table.inputs:
         assert operand is not None and operand.data is not None
@@ -74,11 +74,4 @@ def _exchange(function: Function, table: Node, gather: Node) -> None:
             quantization = [operand.quantization]
             operands += emit("gather", [operand, gather.inputs[1]], attributes, 1, gather.name, function, quantization)
     (result,) = emit("map", operands, table.attributes, 1, gather.name, function, dtypes=[table.outputs[0].dtype])
-    made = function.nodes[before:]
-    del function.nodes[before:]
-    assert result.node is not None
-    for node in made:
-        node.source = join_sources(table.source, gather.source)
-    result.node.outputs, result.node.name = gather.outputs, gather.name
-    gather.outputs[0].node = result.node
-    function.nodes[position : position + 1] = made
+    put_in_place(gather, result, before, join_sources(table.source, gather.source))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from linnet import ops
 from linnet.graph import Function, Node, Tensor
 from linnet.mapping import pointwise
-from linnet.passes.rewrite import join_sources
+from linnet.passes.rewrite import put_in_place
 
 
 def expand_batch_norm(function: Function) -> bool:
@@ -14,16 +14,8 @@ def expand_batch_norm(function: Function) -> bool:
     computed per channel. Returns whether anything changed."""
     found = [n for n in function.nodes if n.op == "batch_norm" and _computed(n)]
     for node in found:
-        position, before = function.nodes.index(node), len(function.nodes)
-        result = _maps(node)
-        made = function.nodes[before:]
-        del function.nodes[before:]
-        assert result.node is not None
-        for new in made:
-            new.source = join_sources(node.source, new.source)
-        result.node.outputs, result.node.name = node.outputs, node.name
-        node.outputs[0].node = result.node
-        function.nodes[position : position + 1] = made
+        before = len(function.nodes)
+        put_in_place(node, _maps(node), before, node.source)
     return bool(found)
 
 

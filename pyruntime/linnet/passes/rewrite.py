@@ -12,6 +12,23 @@ def join_sources(*sources: str) -> str:
     return "+".join(dict.fromkeys(part for source in sources for part in source.split("+") if part))
 
 
+def put_in_place(node: Node, result: Tensor, before: int, source: str = "") -> None:
+    """The nodes emitted since the function had `before` of them take the place of `node`, and `result` that of its output.
+
+    source: provenance that theirs is joined to.
+    """
+    function = result.function
+    made = function.nodes[before:]
+    del function.nodes[before:]
+    assert result.node is not None
+    for new in made:
+        new.source = join_sources(source, new.source)
+    result.node.outputs, result.node.name = node.outputs, node.name
+    node.outputs[0].node = result.node
+    position = function.nodes.index(node)
+    function.nodes[position : position + 1] = made
+
+
 def has_effect(node: Node) -> bool:
     """Whether the node writes a variable, itself or in a function that it names."""
     if node.op == "assign":
