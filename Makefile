@@ -37,7 +37,7 @@ $(VENV)/.lint-stamp: $(VENV)/.test-stamp$(EXTRAS)
 
 venv: $(VENV)/.test-stamp$(EXTRAS) ## the virtual environment in .venv with linnet and all that the tests need
 
-native: ## liblinnet, linnet-bench, linnet-run, linnet-train and the C tests, in build/ (needs cmake)
+native: ## liblinnet, liblinnet_sync, linnet-bench, linnet-run, linnet-train and the C tests, in build/ (needs cmake)
 	cmake -S . -B $(BUILD) $(if $(shell command -v ninja),-G Ninja) -DCMAKE_BUILD_TYPE=Release > /dev/null
 	cmake --build $(BUILD) -j $(JOBS)
 

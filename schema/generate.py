@@ -394,8 +394,9 @@ def flatbuffer_python(attributes: str) -> dict[str, str]:
 
 
 def c_declarations() -> str:
-    """What linnet.h and linnet_ext.h declare, as cffi's parser wants it: no directives, no macros."""
-    text = "".join((ROOT / "runtime_c" / "include" / name).read_text() for name in ("linnet.h", "linnet_ext.h"))
+    """What the public headers declare, as cffi's parser wants it: no directives, no macros."""
+    headers = ("linnet.h", "linnet_ext.h", "linnet_sync.h")
+    text = "".join((ROOT / "runtime_c" / "include" / name).read_text() for name in headers)
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     text = re.sub(r"^#ifdef __cplusplus\n.*?^#endif\n", "", text, flags=re.S | re.M)
     text = re.sub(r"^#.*\n", "", text, flags=re.M).replace("LINNET_API ", "").replace("LINNET_MAX_RANK", "8")

@@ -45,7 +45,7 @@ def _choose() -> None:
     if not os.environ.get("LINNET_LIBRARY"):
         from tests.native import build
 
-        os.environ["LINNET_LIBRARY"] = str(build("release", "linnet") / "liblinnet.so")
+        os.environ["LINNET_LIBRARY"] = str(build("release", "linnet", "linnet_sync") / "liblinnet.so")
 
 
 _choose()

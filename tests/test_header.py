@@ -11,7 +11,7 @@ import pytest
 from tests.native import ROOT, build, need, run
 
 INCLUDE = ROOT / "runtime_c" / "include"
-HEADERS = ["linnet.h", "linnet_ext.h"]
+HEADERS = ["linnet.h", "linnet_ext.h", "linnet_sync.h"]
 LANGUAGES = {
     "c99": ["cc", "-x", "c", "-std=c99"],
     "c11": ["cc", "-x", "c", "-std=c11"],
@@ -43,12 +43,22 @@ def test_at_most_sixty_functions() -> None:
     assert 30 < len(functions) <= 60
 
 
-def test_the_library_exports_the_headers_and_nothing_else() -> None:
+def test_at_most_twenty_five_functions_of_sync() -> None:
+    functions = _functions("linnet_sync.h")
+    print(f"linnet_sync.h: {len(functions)} functions")
+    assert len(functions) == len(set(functions))
+    assert 1 <= len(functions) <= 25
+
+
+@pytest.mark.parametrize(
+    ("library", "headers"),
+    [("liblinnet.so", ["linnet.h", "linnet_ext.h"]), ("liblinnet_sync.so", ["linnet_sync.h"])],
+)
+def test_the_library_exports_the_headers_and_nothing_else(library: str, headers: list[str]) -> None:
     need("nm")
-    library = build("release") / "liblinnet.so"
-    lines = run(["nm", "-D", "--defined-only", str(library)]).splitlines()
+    lines = run(["nm", "-D", "--defined-only", str(build("release") / library)]).splitlines()
     exported = {line.split()[-1].split("@")[0] for line in lines}
-    assert exported == {*_functions("linnet.h"), *_functions("linnet_ext.h")}
+    assert exported == {name for header in headers for name in _functions(header)}
 
 
 # VEX- and EVEX-encoded instructions begin with v in objdump's listing; verr and verw do too, and are old.
@@ -60,33 +70,40 @@ _SSE3_TO_SSE42 = re.compile(
     r"pm(?:ax|in)(?:sb|sd|uw|ud)|pmovsx\w+|pmovzx\w+|dpp[sd]|ptest|pcmpeqq|pcmpgtq|popcnt|crc32\w?|"
     r"haddp[sd]|addsubp[sd]|lddqu|movddup|movs[hl]dup)\b"
 )
-_ISA_FILE = re.compile(r"__(avx2|avx512|avx512vnni)\.c\.o$")
+_ISA_FILE = re.compile(r"__(sse42|avx2|avx512|avx512vnni)\.c\.o$")
+_LIBRARIES = ("linnet_objects", "linnet_sync_objects")
 
 
 def _instructions(path: Path) -> str:
     return run(["objdump", "-d", "--no-show-raw-insn", str(path)])
 
 
+def _objects(library: str) -> list[Path]:
+    """The object files of `linnet_objects` or `linnet_sync_objects`; those of sources that are gone are not among them."""
+    folder = build("release") / "CMakeFiles" / f"{library}.dir"
+    found = [path for path in sorted(folder.rglob("*.o")) if (ROOT / path.relative_to(folder)).with_suffix("").exists()]
+    assert found
+    return found
+
+
 def test_common_code_is_plain_x86_64() -> None:
-    """Every object but those of kernels_x86/*__avx*.c holds instructions of the x86-64 baseline (SSE2) only."""
+    """Every object but those of NAME__ISA.c holds instructions of the x86-64 baseline (SSE2) only."""
     need("objdump")
-    folder = build("release") / "CMakeFiles" / "linnet_objects.dir"
-    objects = sorted(folder.rglob("*.o"))
+    objects = [path for library in _LIBRARIES for path in _objects(library)]
     plain = [path for path in objects if not _ISA_FILE.search(path.name)]
     assert len(plain) > 20
     for path in plain:
         for line in _instructions(path).splitlines():
             found = _BEYOND.search(line) or _SSE3_TO_SSE42.search(line)
-            assert not found, f"{path.relative_to(folder)}: {line.strip()}"
+            assert not found, f"{path.name}: {line.strip()}"
     # The search can find: the files that are allowed AVX do use it.
-    fast = [path for path in objects if path not in plain]
+    fast = [path for path in objects if "__avx" in path.name]
     assert fast and all(any(_BEYOND.search(line) for line in _instructions(path).splitlines()) for path in fast)
 
 
 def test_avx2_files_hold_no_avx512() -> None:
     need("objdump")
-    folder = build("release") / "CMakeFiles" / "linnet_objects.dir"
-    for path in sorted(folder.rglob("*__avx2.c.o")):
+    for path in [path for path in _objects("linnet_objects") if path.name.endswith("__avx2.c.o")]:
         assert not re.search(r"%zmm|%[xy]mm(1[6-9]|2\d|3[01])|%k[0-7]", _instructions(path)), path.name
 
 
@@ -102,9 +119,8 @@ def _symbols(path: Path) -> list[tuple[str, str]]:
 def test_only_the_allocator_allocates() -> None:
     """malloc and its kin are called from core/memory.c alone, so the host's allocator sees every byte."""
     need("objdump")
-    folder = build("release") / "CMakeFiles" / "linnet_objects.dir"
     callers = {}
-    for path in sorted(folder.rglob("*.o")):
+    for path in _objects("linnet_objects"):
         names = {name for name, section in _symbols(path) if section == "*UND*"}
         taken = names & {"malloc", "calloc", "realloc", "aligned_alloc", "posix_memalign", "strdup", "free", "alloca"}
         if taken:
@@ -112,15 +128,30 @@ def test_only_the_allocator_allocates() -> None:
     assert set(callers) == {"memory.c.o"}, callers
 
 
-def test_no_global_state_and_no_output() -> None:
+@pytest.mark.parametrize("library", _LIBRARIES)
+def test_no_global_state_and_no_output(library: str) -> None:
     """No writable data in any object, and none calls what prints, reads the environment or ends the process."""
     need("objdump")
-    folder = build("release") / "CMakeFiles" / "linnet_objects.dir"
     forbidden = {"printf", "fprintf", "puts", "putchar", "perror", "getenv", "secure_getenv", "exit", "abort", "_exit",
                  "__assert_fail", "stdout", "stderr", "signal", "sigaction", "rand", "srand", "setlocale"}  # fmt: skip
-    for path in sorted(folder.rglob("*.o")):
+    for path in _objects(library):
         for name, section in _symbols(path):
             assert not (section == "*UND*" and name in forbidden), f"{path.name} uses {name}"
             # Tables of pointers are relocated, then read-only (.data.rel.ro); anything else is mutable state.
             writable = section == "*COM*" or re.match(r"\.(bss|tbss|tdata|data(?!\.rel\.ro))", section)
             assert not writable, f"{path.name}: writable data {name}"
+
+
+def test_sync_reaches_the_system_in_a_few_files_only() -> None:
+    """Sockets, files, clocks and threads are used in posix_*.c and transport_*.c of runtime_c/sync; the rest is portable
+    and runs in the simulator (tests/sim) with a clock that is handed in."""
+    need("objdump")
+    system = {"socket", "connect", "bind", "listen", "accept", "accept4", "send", "recv", "sendmsg", "recvmsg", "read",
+              "write", "writev", "readv", "poll", "epoll_wait", "open", "open64", "fopen", "fopen64", "close", "mmap", "mmap64",
+              "rename", "fsync", "time", "clock_gettime", "nanosleep", "usleep", "pthread_create", "dlopen"}  # fmt: skip
+    for path in _objects("linnet_sync_objects"):
+        if not path.name.startswith(("posix_", "transport_")):
+            used = {name for name, section in _symbols(path) if section == "*UND*"} & system
+            assert not used, (
+                f"{path.name} uses {sorted(used)}; what talks to the system is in posix_*.c or transport_*.c"
+            )
