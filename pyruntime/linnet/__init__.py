@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         passes,
         preprocess,
         schedules,
+        sync,
         training,
     )
     from linnet.autodiff import gradients
@@ -120,6 +121,7 @@ _MODULES = (
     "passes",
     "preprocess",
     "schedules",
+    "sync",
     "training",
 )
 
@@ -195,6 +197,7 @@ __all__ = [
     "schedules",
     "softmax_cross_entropy",
     "stop_gradient",
+    "sync",
     "training",
     "while_loop",
 ]  # fmt: skip
