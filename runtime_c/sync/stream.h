@@ -1,0 +1,75 @@
+/* stream.h - one connection as a machine without input or output: bytes in, frames out; frames in, bytes out.
+ * It takes its memory at set-up and none after; it knows no sockets and no clock, so tests and simulators drive it too.
+ */
+#ifndef LN_SYNC_STREAM_H
+#define LN_SYNC_STREAM_H
+
+#include "sync/wire.h"
+
+typedef struct ln_sync_stream ln_sync_stream;
+
+/* What the owner of a stream does with what comes. Either function may refuse, which fails the stream. */
+typedef struct ln_sync_handler {
+    void *context;
+    /* The header of a bulk frame was checked as far as wire.h can. The owner checks it against the manifest and the
+     * state, and says where its header.length bytes go (they come straight from the transport: no copy). Before
+     * anything is taken in. */
+    ln_sync_refusal (*place)(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination);
+    /* A frame is whole and its checksum right. payload: of a control frame, valid during the call; of a bulk frame, the
+     * place given. */
+    ln_sync_refusal (*frame)(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload);
+    /* A bulk message that was queued has left, or never will (the stream is reset): its memory is the owner's again. */
+    void (*released)(void *context, ln_sync_stream *stream, uint64_t tag);
+} ln_sync_handler;
+
+typedef struct ln_sync_slice {
+    const void *data;
+    size_t size;
+} ln_sync_slice;
+
+/* Bytes of a stream with this many places for bulk messages in its queue. */
+size_t ln_sync_stream_bytes(int bulk_places);
+/* Makes a stream in memory of that size (16-byte aligned). Before ln_sync_stream_open only the frames of the handshake
+ * may come. */
+ln_sync_stream *ln_sync_stream_init(void *memory, int bulk_places, const ln_sync_handler *handler);
+/* Back to the beginning, for another connection; queued messages are released. */
+void ln_sync_stream_reset(ln_sync_stream *stream);
+/* The handshake is done: chunk bytes per bulk frame at most, both ways; and the fields every header must carry. */
+void ln_sync_stream_open(ln_sync_stream *stream, uint64_t job, uint32_t worker, uint16_t shard, uint32_t chunk);
+void *ln_sync_stream_user(const ln_sync_stream *stream); /* the owner's pointer */
+void ln_sync_stream_set_user(ln_sync_stream *stream, void *user);
+
+/* ---- receiving: ask for space, put bytes there, say how many -------------------------------------------------- */
+
+void ln_sync_stream_space(ln_sync_stream *stream, void **data, size_t *size);
+/* Takes `size` bytes that were put there; calls the handler. Anything but FINE: the stream has failed and takes nothing
+ * more; the refusal is queued for the peer. */
+ln_sync_refusal ln_sync_stream_received(ln_sync_stream *stream, size_t size);
+/* The same for bytes that lie elsewhere: for tests, fuzzers and simulators. */
+ln_sync_refusal ln_sync_stream_feed(ln_sync_stream *stream, const void *data, size_t size);
+ln_sync_refusal ln_sync_stream_failure(const ln_sync_stream *stream);
+/* Stop reading for now (the owner's memory is full), and go on: space() gives 0 bytes meanwhile. */
+void ln_sync_stream_pause(ln_sync_stream *stream, bool paused);
+
+/* ---- sending -------------------------------------------------------------------------------------------------- */
+
+/* Queues a control frame; the payload is copied. length, total, offset, CRCs and the agreed fields are filled in.
+ * False: no room now. */
+bool ln_sync_stream_control(ln_sync_stream *stream, ln_sync_header *header, const void *payload, size_t size);
+/* Queues a bulk message of `size` bytes at `data`, which stays as it is until handler.released(tag). Chunks of all
+ * queued messages take turns; control frames overtake them. False: no place now. */
+bool ln_sync_stream_bulk(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
+                         uint64_t tag);
+/* Queues REFUSE and nothing after it. */
+void ln_sync_stream_refuse(ln_sync_stream *stream, ln_sync_refusal why, uint32_t detail, const char *text);
+/* The bytes to send next, in at most `count` slices (of one chunk or so); returns how many slices. */
+int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int count);
+/* So many of them were sent. */
+void ln_sync_stream_sent(ln_sync_stream *stream, size_t size);
+bool ln_sync_stream_idle(const ln_sync_stream *stream); /* nothing is left to send */
+/* Messages queued whose bytes lie in [data, data + size): they lie at `moved` from now on, with the same content.
+ * Returns how many (with moved NULL: only counts). So a server may update a variable while an old version is still on
+ * its way. */
+int ln_sync_stream_move(ln_sync_stream *stream, const void *data, uint64_t size, const void *moved);
+
+#endif
