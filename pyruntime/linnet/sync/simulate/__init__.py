@@ -1,0 +1,8 @@
+"""What a cluster would do: training over many workers, simulated message by message from measured step times and links.
+`run` simulates one setting, `sweep` several; `linnet simulate` is this on the command line. See docs/simulation.md."""
+
+from linnet.sync.simulate.compute import Compute, read_times
+from linnet.sync.simulate.run import Result, alone, run, sweep
+from linnet.sync.simulate.setting import Cluster, Mode, Setting, Traffic
+
+__all__ = ["Cluster", "Compute", "Mode", "Result", "Setting", "Traffic", "alone", "read_times", "run", "sweep"]
