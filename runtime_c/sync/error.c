@@ -1,45 +1,61 @@
-/* error.c - the error record of liblinnet_sync.
- * Text that is too long is cut, what is not printable becomes '?': names and texts come from other machines. */
+/* error.c - filling the public error record inside liblinnet_sync.
+ * Names and texts come from peers and files: each field stays one line, cut between characters. */
 #include "sync/error.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-static void put(char *field, size_t size, const char *format, va_list arguments) {
-    vsnprintf(field, size, format, arguments);
-    size_t length = strlen(field);
+/* One printable line that does not end inside a UTF-8 sequence. */
+static void tidy(char *field, size_t size) {
+    size_t length = strlen(field), start = length;
     for (size_t i = 0; i < length; i++)
         if ((unsigned char)field[i] < 0x20 || field[i] == 0x7f) field[i] = '?';
     if (length + 1 < size) return;
-    while (length > 0 && ((unsigned char)field[length - 1] & 0xc0) == 0x80) length--; /* UTF-8 is not cut in two */
-    if (length > 0 && (unsigned char)field[length - 1] >= 0xc0) length--;
-    field[length] = 0;
+    while (start > 0 && ((unsigned char)field[start - 1] & 0xc0) == 0x80) start--;
+    if (start > 0 && (unsigned char)field[start - 1] >= 0xc0) {
+        unsigned char lead = (unsigned char)field[start - 1];
+        size_t whole = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : 2;
+        if (length - (start - 1) < whole) field[start - 1] = 0;
+    }
 }
 
-linnet_status ln_sync_fail(linnet_error *error, linnet_status code, const char *what, ...) {
+static linnet_status status_of(const linnet_error *error) {
+    return error ? (linnet_status)error->code : LINNET_INVALID_ARGUMENT;
+}
+
+linnet_status ln_sync_fail(linnet_error *error, linnet_status status, const char *what, ...) {
+    va_list arguments;
+    if (!error) return status;
+    memset(error, 0, sizeof *error);
+    error->code = status;
+    error->op_index = -1;
+    va_start(arguments, what);
+    vsnprintf(error->what, sizeof error->what, what, arguments);
+    va_end(arguments);
+    tidy(error->what, sizeof error->what);
+    return status;
+}
+
+linnet_status ln_sync_at(linnet_error *error, const char *name) {
     if (error) {
-        va_list arguments;
-        memset(error, 0, sizeof *error);
-        error->code = code;
-        error->op_index = -1;
-        va_start(arguments, what);
-        put(error->what, sizeof error->what, what, arguments);
-        va_end(arguments);
+        snprintf(error->tensor, sizeof error->tensor, "%s", name ? name : "");
+        tidy(error->tensor, sizeof error->tensor);
     }
-    return code;
+    return status_of(error);
 }
 
 #define LN_SYNC_FIELD(function, field)                                                                                 \
-    void function(linnet_error *error, const char *format, ...) {                                                      \
+    linnet_status function(linnet_error *error, const char *format, ...) {                                             \
+        va_list arguments;                                                                                             \
         if (error) {                                                                                                   \
-            va_list arguments;                                                                                         \
             va_start(arguments, format);                                                                               \
-            put(error->field, sizeof error->field, format, arguments);                                                 \
+            vsnprintf(error->field, sizeof error->field, format, arguments);                                           \
             va_end(arguments);                                                                                         \
+            tidy(error->field, sizeof error->field);                                                                   \
         }                                                                                                              \
+        return status_of(error);                                                                                       \
     }
 LN_SYNC_FIELD(ln_sync_expected, expected)
 LN_SYNC_FIELD(ln_sync_got, got)
 LN_SYNC_FIELD(ln_sync_hint, hint)
-LN_SYNC_FIELD(ln_sync_at, tensor)
