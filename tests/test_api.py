@@ -72,6 +72,7 @@ def test_status_names_agree_with_the_library() -> None:
     from linnet._library import library
 
     groups = [None, linnet.UsageError, linnet.FileError, linnet.GraphError, linnet.ResourceError, linnet.DeviceError]
+    groups.append(linnet.SyncError)
     for code, name in STATUS.items():
         assert ffi.string(library().linnet_status_name(code)).decode() == name
         assert class_of(code) is groups[code // 100]

@@ -23,7 +23,8 @@ from tests.native import ROOT
 HEADER = (ROOT / "runtime_c" / "include" / "linnet.h").read_text()
 ENUM = re.search(r"typedef enum linnet_status \{(.*?)\}", HEADER, re.DOTALL)
 assert ENUM
-CODES = {name: int(value) for name, value in re.findall(r"LINNET_(\w+) = ([1-9]\d*)", ENUM.group(1))}
+ALL_CODES = {name: int(value) for name, value in re.findall(r"LINNET_(\w+) = ([1-9]\d*)", ENUM.group(1))}
+CODES = {name: value for name, value in ALL_CODES.items() if value < 600}  # 6xx: tests/test_sync_errors.py
 
 
 def _header(data: bytes, **fields: int) -> bytes:
@@ -276,7 +277,7 @@ PROVOKERS["OK"] = ok
 
 def test_the_codes_were_found() -> None:
     assert len(CODES) >= 21
-    for name, value in {"OK": 0, **CODES}.items():
+    for name, value in {"OK": 0, **ALL_CODES}.items():
         assert bytes(ffi.string(lib().linnet_status_name(value))).decode() == name.lower()
     assert bytes(ffi.string(lib().linnet_status_name(999))) == b"unknown_status"
 

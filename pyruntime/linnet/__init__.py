@@ -15,6 +15,7 @@ from linnet.errors import (
     GraphError,
     Problem,
     ResourceError,
+    SyncError,
     TrainingError,
     UsageError,
 )
@@ -159,6 +160,7 @@ __all__ = [
     "Session",
     "Signature",
     "Store",
+    "SyncError",
     "Tensor",
     "TensorBoard",
     "TrainingError",

@@ -14,6 +14,8 @@ STATUS: Final[dict[int, str]] = {
     301: "unsupported", 302: "bad_attribute", 303: "shape_mismatch", 304: "unknown_shape",
     305: "index_out_of_range", 306: "too_large", 401: "out_of_memory", 402: "arena_too_small",
     403: "thread_failed", 501: "device_failed",
+    601: "unreachable", 602: "refused", 603: "timed_out", 604: "protocol_error", 605: "not_authenticated",
+    606: "superseded", 607: "connection_lost",
 }  # fmt: skip
 
 
@@ -83,6 +85,11 @@ class DeviceError(Error):
     """A device of an extension failed (codes 5xx)."""
 
 
+class SyncError(Error, ConnectionError):
+    """Training on many machines: nobody answers, the other side refuses, time is over, keys do not fit, another server has
+    the shard, the connection is lost (codes 6xx)."""
+
+
 class TrainingError(Error):
     """Training cannot go on: the loss is NaN or infinite. `step`: the training step at which it was seen."""
 
@@ -119,4 +126,6 @@ class ConversionError(Error):
 
 def class_of(code: int) -> type[Error]:
     """The exception class of a status code."""
-    return {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError}.get(code // 100, Error)
+    return {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}.get(
+        code // 100, Error
+    )

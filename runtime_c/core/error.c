@@ -140,6 +140,13 @@ const char *linnet_status_name(int status) {
     case LINNET_ARENA_TOO_SMALL: return "arena_too_small";
     case LINNET_THREAD_FAILED: return "thread_failed";
     case LINNET_DEVICE_FAILED: return "device_failed";
+    case LINNET_UNREACHABLE: return "unreachable";
+    case LINNET_REFUSED: return "refused";
+    case LINNET_TIMED_OUT: return "timed_out";
+    case LINNET_PROTOCOL_ERROR: return "protocol_error";
+    case LINNET_NOT_AUTHENTICATED: return "not_authenticated";
+    case LINNET_SUPERSEDED: return "superseded";
+    case LINNET_CONNECTION_LOST: return "connection_lost";
     default: return "unknown_status";
     }
 }

@@ -181,3 +181,16 @@ linnet_status linnet_store_write(linnet_store *store, const char *name, const vo
     ln_store_unlock(store);
     return LINNET_OK;
 }
+
+void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error) {
+    int32_t i;
+    if (!store) return ln_null_argument(error, "linnet_store_data", "store"), NULL;
+    i = ln_store_find(store, "linnet_store_data", name, error);
+    if (i < 0) return NULL;
+    if (write) {
+        ln_store_lock(store, true);
+        ln_store_bump(store, i);
+        ln_store_unlock(store);
+    }
+    return ln_store_data(store, i);
+}

@@ -37,7 +37,8 @@ extern "C" {
 #define LINNET_VERSION_PATCH 0
 #define LINNET_MAX_RANK 8
 
-/* Error codes, in groups of one hundred: 1 the call, 2 the file, 3 the graph, 4 resources, 5 devices. */
+/* Error codes, in groups of one hundred: 1 the call, 2 the file, 3 the graph, 4 resources, 5 devices,
+ * 6 training on many machines (linnet_sync.h). */
 typedef enum linnet_status {
     LINNET_OK = 0,
     LINNET_INVALID_ARGUMENT = 101,   /* NULL handle, struct_size unknown, value out of its range */
@@ -62,7 +63,14 @@ typedef enum linnet_status {
     LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL */
     LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; both numbers are given */
     LINNET_THREAD_FAILED = 403,      /* a worker thread could not be started */
-    LINNET_DEVICE_FAILED = 501       /* a device of an extension reported a failure */
+    LINNET_DEVICE_FAILED = 501,      /* a device of an extension reported a failure */
+    LINNET_UNREACHABLE = 601,        /* nobody answers at that address, or it cannot be listened on */
+    LINNET_REFUSED = 602,            /* the other side ended the connection, and says why */
+    LINNET_TIMED_OUT = 603,          /* the time that the caller gave is over */
+    LINNET_PROTOCOL_ERROR = 604,     /* the other side said what docs/protocol.md does not allow */
+    LINNET_NOT_AUTHENTICATED = 605,  /* keys or certificates do not fit, or are lacking where they are needed */
+    LINNET_SUPERSEDED = 606,         /* another, later server has this shard */
+    LINNET_CONNECTION_LOST = 607     /* ended in the middle, and could not be made again */
 } linnet_status;
 
 /* What went wrong, where, what was expected, what came, what to do. Fixed size; all strings are NUL-terminated. */
@@ -194,6 +202,10 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
                                            linnet_error *error);
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
+/* The variable's memory itself: 64-byte aligned, dense; it never moves while the store lives. `write` != 0 counts as a
+ * write: copies that sessions keep are made again at their next run, and checkpoints hold it. The caller sees to it
+ * that no run, read or save is on meanwhile. NULL with `error` set: UNKNOWN_NAME, INVALID_ARGUMENT. */
+LINNET_API void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error);
 LINNET_API size_t linnet_store_bytes(const linnet_store *store);
 
 /* What a checkpoint holds: a .lnt file of variables alone, that names the digest of its model. */

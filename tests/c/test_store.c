@@ -51,6 +51,14 @@ static void values(void) {
     CHECK_INT(linnet_store_create(NULL, NULL, &other, &error), LINNET_INVALID_ARGUMENT);
     CHECK(other == NULL);
     CHECK(ln_store_model(store) == model);
+    CHECK(linnet_store_data(store, "state", 0, &error) == ln_store_data(store, 0));
+    CHECK_INT(ln_store_version(store, 0), 1);
+    CHECK(linnet_store_data(store, "state", 1, NULL) == ln_store_data(store, 0));
+    CHECK_INT(ln_store_version(store, 0), 2);
+    CHECK(!linnet_store_data(store, "weight", 0, &error));
+    CHECK_INT(error.code, LINNET_UNKNOWN_NAME);
+    CHECK(!linnet_store_data(NULL, "state", 0, &error));
+    CHECK_INT(error.code, LINNET_INVALID_ARGUMENT);
     linnet_model_free(model); /* the store keeps it */
     CHECK_INT(linnet_store_read(store, "state", two, sizeof two, &error), LINNET_OK);
     linnet_store_free(ln_store_retain(store));
