@@ -98,7 +98,7 @@ class Cluster:
         pulled = [*self.trained, *averaged, *contract.names_in(self.metadata, contract.READ)]
         values = {name: self.value(name) for name in pulled if name not in self.remote}
         pushes, averages, losses = [], [], []
-        for k, (store, grad, batch) in enumerate(zip(self.stores, self.grads, batches, strict=True)):
+        for store, grad, batch in zip(self.stores, self.grads, batches, strict=True):
             for name, value in values.items():
                 store[name] = value
             feeds = dict(batch)

@@ -1,5 +1,5 @@
-"""linnet.sync.signatures: `grad` and `update/all` in one process are `train`, several workers are accumulated gradients, and remote
-tables are local ones, each bit for bit."""
+"""linnet.sync.signatures: `grad` and `update/all` in one process are `train`, several workers are accumulated gradients, and
+remote tables are local ones, each bit for bit."""
 
 from __future__ import annotations
 
@@ -85,9 +85,10 @@ EVERY: dict[str, Make] = {
     "sgd": lambda: SGD(0.1, weight_decay=0.1), "schedule": lambda: SGD(schedule()), "maximize": lambda: SGD(0.01, maximize=True),
     "momentum": lambda: Momentum(0.1), "nesterov": lambda: Momentum(0.1, nesterov=True),
     "dampened": lambda: Momentum(0.1, dampening=0.2), "adagrad": lambda: AdaGrad(0.1, rate_decay=0.1), "adadelta": AdaDelta,
-    "rmsprop": lambda: RMSProp(0.01, momentum=0.5, centered=True), "adam": lambda: Adam(0.05), "amsgrad": lambda: Adam(0.05, amsgrad=True),
-    "adamw": lambda: AdamW(0.05), "lars": lambda: LARS(0.1, weight_decay=0.01), "lamb": lambda: LAMB(0.05), "lbfgs": lambda: LBFGS(0.1, 4),
-    "value": lambda: SGD(0.1, clip=clip.by_value(0.01)), "norm": lambda: Adam(0.1, clip=clip.by_norm(0.05)),
+    "rmsprop": lambda: RMSProp(0.01, momentum=0.5, centered=True), "adam": lambda: Adam(0.05),
+    "amsgrad": lambda: Adam(0.05, amsgrad=True),
+    "adamw": lambda: AdamW(0.05), "lars": lambda: LARS(0.1, weight_decay=0.01), "lamb": lambda: LAMB(0.05),
+    "lbfgs": lambda: LBFGS(0.1, 4), "value": lambda: SGD(0.1, clip=clip.by_value(0.01)), "norm": lambda: Adam(0.1, clip=clip.by_norm(0.05)),
     "global_norm": lambda: Adam(0.1, clip=clip.by_global_norm(0.1)), "loss_scale": lambda: Momentum(0.1, loss_scale=128.0),
     "dynamic": lambda: Adam(0.1, loss_scale=linnet.DynamicLossScale(1024.0, interval=2)),
 }  # fmt: skip
