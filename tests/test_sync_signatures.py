@@ -88,7 +88,8 @@ EVERY: dict[str, Make] = {
     "rmsprop": lambda: RMSProp(0.01, momentum=0.5, centered=True), "adam": lambda: Adam(0.05),
     "amsgrad": lambda: Adam(0.05, amsgrad=True),
     "adamw": lambda: AdamW(0.05), "lars": lambda: LARS(0.1, weight_decay=0.01), "lamb": lambda: LAMB(0.05),
-    "lbfgs": lambda: LBFGS(0.1, 4), "value": lambda: SGD(0.1, clip=clip.by_value(0.01)), "norm": lambda: Adam(0.1, clip=clip.by_norm(0.05)),
+    "lbfgs": lambda: LBFGS(0.1, 4), "value": lambda: SGD(0.1, clip=clip.by_value(0.01)),
+    "norm": lambda: Adam(0.1, clip=clip.by_norm(0.05)),
     "global_norm": lambda: Adam(0.1, clip=clip.by_global_norm(0.1)), "loss_scale": lambda: Momentum(0.1, loss_scale=128.0),
     "dynamic": lambda: Adam(0.1, loss_scale=linnet.DynamicLossScale(1024.0, interval=2)),
 }  # fmt: skip
@@ -186,6 +187,7 @@ def test_what_travels_is_named() -> None:
     assert contract.names_in(graph.metadata, contract.AVERAGE) == ["batch_norm/mean", "batch_norm/variance"]
     assert contract.names_in(graph.metadata, contract.COUNT) == ["random/counter"]
     assert contract.names_in(graph.metadata, contract.READ) == ["loss_scale/scale"]
+    assert graph.metadata[contract.NOT_FINITE] == "update"
     graph = build(embedded, SGD, remote=True)
     assert graph.metadata == {contract.REMOTE: "embedding/weight"}
     assert graph.signatures[contract.IDS].inputs == ["i", "t"]

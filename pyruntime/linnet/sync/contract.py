@@ -10,13 +10,14 @@ from linnet.autodiff import SparseRows
 from linnet.errors import UsageError
 from linnet.graph import Graph, Tensor, Variable
 from linnet.mapping import REGISTER
-from linnet.optimizers import Gradient, Optimizer
+from linnet.optimizers import DynamicLossScale, Gradient, Optimizer
 
 GRAD, IDS, UPDATE = "grad", "ids", "update/all"
 GRADIENT = "gradient/"  # + variable: an output of `grad`, an input of `update/all`; sparse ones have /ids and /rows
 ROWS = "rows/"  # + remote table: an input of `grad`; with /ids an output of `ids`
 AVERAGE, READ, COUNT = "sync.average", "sync.read", "sync.count"  # metadata: names of variables, one per line
 JOB, SHARD, REMOTE = "sync.job", "sync.shard", "sync.remote"
+NOT_FINITE = "sync.not_finite"  # "update": gradients that are not finite are its business; otherwise servers drop them
 FIRST_ROW, WHOLE_ROWS = "sync.first_row/", "sync.rows/"  # + variable: of a part of it, and how many rows the whole has
 
 
@@ -48,7 +49,8 @@ def signatures(
     With remote tables `grad` has inputs `rows/<table>` [n, ...], a row for each number looked up, and `ids` gives these:
     inputs of the batch -> `rows/<table>/ids` i64 [n].
     Further metadata: "sync.read", what updates change and `grad` reads beside all that (a loss scale); "sync.count", counters
-    of steps that belong to a worker (random numbers); "sync.remote", the remote tables.
+    of steps that belong to a worker (random numbers); "sync.remote", the remote tables; "sync.not_finite" is "update" where
+    the optimizer deals with gradients that are not finite (a dynamic loss scale), which servers drop otherwise.
     Raises UsageError, GraphError.
     """
     from linnet.sync.remote import look_ups
@@ -80,7 +82,8 @@ def signatures(
     arriving, pushed = _arriving(graph, given)
     updates = optimizer.apply(pushed)
     graph.signature(UPDATE, arriving, {}, updates=updates)
-    _describe(graph, side, updates, list(given), [table.variable for table in tables])
+    lenient = isinstance(optimizer.loss_scale, DynamicLossScale)
+    _describe(graph, side, updates, list(given), [table.variable for table in tables], lenient)
 
 
 def wire_dtype(variable: Variable) -> str:
@@ -135,6 +138,7 @@ def _describe(
     updates: Mapping[Variable, Tensor],
     trained: Sequence[Variable],
     remote: Sequence[Variable],
+    lenient: bool,
 ) -> None:
     """The metadata: which variables travel, beside those that have a gradient."""
     read = {t.variable for t in graph.signatures[GRAD].function.tensors() if t.variable is not None}
@@ -144,6 +148,9 @@ def _describe(
         READ: [v.name for v in updates if v in read and v not in trained],
         REMOTE: [v.name for v in remote],
     }
+    graph.metadata.pop(NOT_FINITE, None)
+    if lenient:
+        graph.metadata[NOT_FINITE] = "update"
     for key, names in lists.items():
         graph.metadata.pop(key, None)
         if names:
