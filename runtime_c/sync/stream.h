@@ -65,6 +65,9 @@ void ln_sync_stream_pause(ln_sync_stream *stream, bool paused);
  * shard before ln_sync_stream_open; the rest is filled in. False: no room now (16 KB wait to be sent), or the stream
  * refuses. */
 bool ln_sync_stream_control(ln_sync_stream *stream, const ln_sync_header *header, const void *payload, size_t size);
+/* Queues one control frame of at most 64 bytes of payload behind the messages: it goes out, perhaps with the last of
+ * them in one piece, when none of them has chunks to come. COMMIT is such a frame. False: one waits already. */
+bool ln_sync_stream_behind(ln_sync_stream *stream, const ln_sync_header *header, const void *payload, size_t size);
 /* Queues a bulk message of `size` bytes at `data`, which stays as it is until handler.released(tag). Chunks of all
  * queued messages take turns, in the order in which they were queued; control frames overtake them. False: no place
  * now, not open yet, or the stream refuses. */

@@ -39,7 +39,7 @@ static void unqueue(ln_sync_stream *stream, int i) {
 
 void stream_send_reset(ln_sync_stream *stream) {
     stream->waiting = stream->first = stream->pieces = stream->next_header = 0;
-    stream->under_way = stream->control = stream->unbegun = stream->control_sent = stream->refusal = 0;
+    stream->under_way = stream->control = stream->unbegun = stream->control_sent = stream->refusal = stream->behind = 0;
     for (int i = 0; i < stream->places; i++) stream->messages[i].whole = stream->messages[i].used;
     stream->open = false; /* what the owner queues now would go to the next peer */
     for (int i = 0; i < stream->places; i++)
@@ -77,6 +77,15 @@ bool ln_sync_stream_control(ln_sync_stream *stream, const ln_sync_header *given,
     ln_sync_header_write(&header, bytes);
     ring_put(stream, bytes, sizeof bytes);
     if (size) ring_put(stream, payload, size);
+    return true;
+}
+
+bool ln_sync_stream_behind(ln_sync_stream *stream, const ln_sync_header *given, const void *payload, size_t size) {
+    if (stream->failure || stream->behind || size > BEHIND_MAX) return false;
+    const ln_sync_header header = control_header(stream, given, payload, size);
+    ln_sync_header_write(&header, stream->behind_frame);
+    if (size) memcpy(stream->behind_frame + LN_SYNC_HEADER, payload, size);
+    stream->behind = LN_SYNC_HEADER + size;
     return true;
 }
 
@@ -124,6 +133,7 @@ void ln_sync_stream_refuse(ln_sync_stream *stream, ln_sync_refusal why, uint32_t
     ln_sync_header_write(&header, stream->refusal_frame);
     memcpy(stream->refusal_frame + LN_SYNC_HEADER, payload, size);
     stream->refusal = LN_SYNC_HEADER + size;
+    stream->behind = 0;
     while (stream->waiting) unqueue(stream, stream->order[stream->first]);
 }
 
@@ -177,6 +187,10 @@ static void begin_chunk(ln_sync_stream *stream) {
 int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int count) {
     /* A step takes two pieces at most. */
     while (stream->pieces + 2 <= PIECES && stream->under_way < BATCH) {
+        if (stream->behind && !stream->waiting && stream->behind <= CONTROLS - stream->control) {
+            ring_put(stream, stream->behind_frame, stream->behind);
+            stream->behind = 0;
+        }
         if (stream->unbegun)
             begin_controls(stream);
         else if (stream->waiting)
@@ -219,7 +233,8 @@ void ln_sync_stream_sent(ln_sync_stream *stream, size_t size) {
 }
 
 bool ln_sync_stream_idle(const ln_sync_stream *stream) {
-    return stream->pieces == 0 && stream->control == 0 && stream->waiting == 0 && stream->refusal == 0;
+    return stream->pieces == 0 && stream->control == 0 && stream->waiting == 0 && stream->behind == 0 &&
+           stream->refusal == 0;
 }
 
 int ln_sync_stream_move(ln_sync_stream *stream, const void *data, uint64_t size, const void *moved) {

@@ -11,7 +11,8 @@ enum {
     STAGING = 8 << 10,   /* twice the longest control frame */
     CONTROLS = 16 << 10, /* control frames that wait */
     PIECES = 16,         /* slices that may be under way */
-    BATCH = 64 << 10     /* with so many bytes under way no other frame is begun: control frames wait behind these */
+    BEHIND_MAX = 64,
+    BATCH = 64 << 10 /* with so many bytes under way no other frame is begun: control frames wait behind these */
 };
 
 /* A bulk message. Chunks up to `begun` have their frames; `flying` of them are not sent yet. */
@@ -59,6 +60,8 @@ struct ln_sync_stream {
     stream_piece piece[PIECES];
     unsigned char headers[PIECES][LN_SYNC_HEADER];
     unsigned char refusal_frame[LN_SYNC_HEADER + LN_SYNC_REFUSE_BYTES + LN_SYNC_REFUSE_TEXT];
+    size_t behind; /* bytes of the control frame that waits for the messages; 0: none */
+    unsigned char behind_frame[LN_SYNC_HEADER + BEHIND_MAX];
     unsigned char controls[CONTROLS];
     unsigned char staging[STAGING];
 };

@@ -11,6 +11,9 @@ _LAZY: dict[str, str] = {
     # Server and worker:
     #
     # Cluster and launching:
+    "Cluster": "roles",
+    "cluster": "roles",
+    "DeviceSpec": "devices",
     #
     # To see it, to predict it:
     #

@@ -1,0 +1,22 @@
+/* error.h - filling the public error record inside liblinnet_sync (the core's helpers are not part of its API).
+ * Text that is too long for a field is cut. `error` may be NULL everywhere; each returns the record's status. */
+#ifndef LN_SYNC_ERROR_H
+#define LN_SYNC_ERROR_H
+
+#include "linnet.h"
+
+#if defined(__GNUC__)
+#define LN_SYNC_PRINTF(text, first) __attribute__((format(printf, text, first)))
+#else
+#define LN_SYNC_PRINTF(text, first)
+#endif
+
+/* Begins a record: what went wrong. */
+linnet_status ln_sync_fail(linnet_error *error, linnet_status status, const char *what, ...) LN_SYNC_PRINTF(3, 4);
+/* The address, file, variable or signature concerned. */
+linnet_status ln_sync_at(linnet_error *error, const char *name);
+linnet_status ln_sync_expected(linnet_error *error, const char *format, ...) LN_SYNC_PRINTF(2, 3);
+linnet_status ln_sync_got(linnet_error *error, const char *format, ...) LN_SYNC_PRINTF(2, 3);
+linnet_status ln_sync_hint(linnet_error *error, const char *format, ...) LN_SYNC_PRINTF(2, 3);
+
+#endif
