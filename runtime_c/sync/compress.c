@@ -1,0 +1,113 @@
+/* compress.c - the table of encodings, their sizes, and plain values.
+ * The bytes are in compress.h; each lossy encoding has its file compress_NAME.c. */
+#include "sync/compress.h"
+#include "sync/compress_codec.h"
+
+static size_t plain_encode(double ratio, const float *values, float *residual, uint64_t count, unsigned char *out) {
+    (void)ratio;
+    if (!residual) {
+        memcpy(out, values, (size_t)count * 4);
+        return (size_t)count * 4;
+    }
+    for (uint64_t i = 0; i < count; i++) { /* what an encoding used before has left is said now */
+        float value = values[i] + residual[i];
+        memcpy(out + 4 * i, &value, 4);
+        residual[i] = 0;
+    }
+    return (size_t)count * 4;
+}
+
+static int plain_decode(const unsigned char *data, size_t bytes, const float *weight, float *out, uint64_t count) {
+    if (!weight) {
+        memcpy(out, data, bytes);
+        return LN_SYNC_DECODED;
+    }
+    float factor = *weight;
+    for (uint64_t i = 0; i < count; i++) {
+        float value;
+        memcpy(&value, data + 4 * i, 4);
+        out[i] += factor * value;
+    }
+    return LN_SYNC_DECODED;
+}
+
+static const ln_sync_codec plain = {"plain", plain_encode, plain_decode};
+
+static const ln_sync_codec *codec_of(int encoding) {
+    switch (encoding) {
+    case LN_SYNC_PLAIN: return &plain;
+    case LN_SYNC_F16: return &ln_sync_codec_f16;
+    case LN_SYNC_BF16: return &ln_sync_codec_bf16;
+    case LN_SYNC_I8: return &ln_sync_codec_i8;
+    case LN_SYNC_TOPK: return &ln_sync_codec_topk;
+    case LN_SYNC_ONEBIT: return &ln_sync_codec_onebit;
+    default: return NULL;
+    }
+}
+
+const char *ln_sync_encoding_name(int encoding) {
+    const ln_sync_codec *codec = codec_of(encoding);
+    return codec ? codec->name : NULL;
+}
+
+const char *ln_sync_decoding_text(int decoding) {
+    switch (decoding) {
+    case LN_SYNC_DECODED: return "decoded";
+    case LN_SYNC_BAD_LENGTH: return "its length is not that of the encoded tensor";
+    case LN_SYNC_BAD_INDEX: return "an index lies beyond the tensor or is cut off";
+    case LN_SYNC_BAD_SCALE: return "a scale is infinite or of the wrong sign";
+    default: return "there is no such encoding";
+    }
+}
+
+uint64_t ln_sync_topk_kept(uint64_t count, double ratio) {
+    uint64_t kept = (uint64_t)(ratio * (double)count);
+    if (kept > count) kept = count;
+    return kept == 0 && count > 0 ? 1 : kept;
+}
+
+size_t ln_sync_encoded_bound(int encoding, uint64_t count, double ratio) {
+    uint64_t blocks = count / LN_SYNC_I8_BLOCK + (count % LN_SYNC_I8_BLOCK != 0);
+    uint64_t kept;
+    if (count > SIZE_MAX / 8) return SIZE_MAX;
+    switch (encoding) {
+    case LN_SYNC_PLAIN: return (size_t)count * 4;
+    case LN_SYNC_F16:
+    case LN_SYNC_BF16: return (size_t)count * 2;
+    case LN_SYNC_I8: return (size_t)(count + 4 * blocks);
+    case LN_SYNC_TOPK:
+        if (!(ratio > 0.0 && ratio <= 1.0)) return SIZE_MAX;
+        /* A gap takes a second byte from 128 on, a third from 16384 on, ...; all gaps together are less than count. */
+        kept = ln_sync_topk_kept(count, ratio);
+        return (size_t)(10 + 3 * kept + (count / 127 < 9 * kept ? count / 127 : 9 * kept));
+    case LN_SYNC_ONEBIT:
+        blocks = count / LN_SYNC_ONEBIT_BLOCK + (count % LN_SYNC_ONEBIT_BLOCK != 0);
+        return (size_t)(8 * blocks + (count / 32 + (count % 32 != 0)) * 4);
+    default: return SIZE_MAX;
+    }
+}
+
+bool ln_sync_encoded_fits(int encoding, uint64_t count, uint64_t bytes) {
+    size_t bound = ln_sync_encoded_bound(encoding, count, 1.0);
+    if (bound == SIZE_MAX) return false;
+    return encoding == LN_SYNC_TOPK ? bytes > 0 && bytes <= bound : bytes == bound;
+}
+
+size_t ln_sync_encode(int encoding, double ratio, const float *values, float *residual, uint64_t count, void *out) {
+    return codec_of(encoding)->encode(ratio, values, residual, count, out);
+}
+
+static int decode(int encoding, const void *data, size_t bytes, const float *weight, float *out, uint64_t count) {
+    const ln_sync_codec *codec = codec_of(encoding);
+    if (!codec) return LN_SYNC_BAD_ENCODING;
+    if (!ln_sync_encoded_fits(encoding, count, bytes)) return LN_SYNC_BAD_LENGTH;
+    return codec->decode(data, bytes, weight, out, count);
+}
+
+int ln_sync_decode(int encoding, const void *data, size_t bytes, float *out, uint64_t count) {
+    return decode(encoding, data, bytes, NULL, out, count);
+}
+
+int ln_sync_decode_add(int encoding, const void *data, size_t bytes, float weight, float *sum, uint64_t count) {
+    return decode(encoding, data, bytes, &weight, sum, count);
+}
