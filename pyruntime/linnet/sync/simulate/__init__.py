@@ -3,6 +3,8 @@
 
 from linnet.sync.simulate.compute import Compute, read_times
 from linnet.sync.simulate.run import Result, alone, run, sweep
-from linnet.sync.simulate.setting import Cluster, Mode, Setting, Traffic
+from linnet.sync.simulate.setting import TCP, Hardware, Mode, Setting, Traffic, ratio
 
-__all__ = ["Cluster", "Compute", "Mode", "Result", "Setting", "Traffic", "alone", "read_times", "run", "sweep"]
+__all__ = [
+    "TCP", "Compute", "Hardware", "Mode", "Result", "Setting", "Traffic", "alone", "ratio", "read_times", "run", "sweep",
+]  # fmt: skip

@@ -57,7 +57,9 @@ class Compute:
             numbers = tuple(float(part) for part in rest.split(",")) if rest else ()
         except ValueError:
             numbers = (math.nan,)
-        bad = kind not in counts or len(numbers) != counts[kind] or not all(math.isfinite(n) and n >= 0 for n in numbers)
+        bad = (
+            kind not in counts or len(numbers) != counts[kind] or not all(math.isfinite(n) and n >= 0 for n in numbers)
+        )
         if bad or (kind == "pareto" and numbers[0] <= 1) or (kind == "stragglers" and numbers[0] > 1):
             hint = "ALPHA must be above 1 for a finite mean, SHARE is a probability"
             raise UsageError(f"{self.scatter!r} is no scatter of step times", code=101, expected=_FORMS, hint=hint)
@@ -137,7 +139,7 @@ def _times(suffix: str, text: str) -> list[float]:
         return [value for value in found if value is not None]
     content = json.loads(text)
     if isinstance(content, dict):
-        content = next(value for value in (content.get(name) for name in _FIELDS) if value is not None)
+        content = content[next((name for name in _FIELDS if name in content), _FIELDS[0])]
     return [float(value) for value in content]
 
 

@@ -67,20 +67,22 @@ class Engine:
 
     def __init__(self, setting: Setting, seed: int = 0) -> None:
         if setting.mode.kind in ("ring", "tree"):
-            raise UsageError(f"mode {setting.mode.kind} has no single server", code=101, hint="use linnet.sync.simulate.run")
-        cluster, mode = setting.cluster, setting.mode
+            raise UsageError(
+                f"mode {setting.mode.kind} has no single server", code=101, hint="use linnet.sync.simulate.run"
+            )
+        hardware, mode = setting.hardware, setting.mode
         self.setting, self.shard = setting, setting.shard()
-        self.workers = cluster.workers
-        sizes = mode.members(cluster.workers)
+        self.workers = hardware.workers
+        sizes = mode.members(hardware.workers)
         self.barrier_of = [b for b, size in enumerate(sizes) for _ in range(size)]
         self.members: list[list[int]] = [[] for _ in sizes]
         for worker, barrier in enumerate(self.barrier_of):
             self.members[barrier].append(worker)
         self.quorum = [size - mode.backup for size in sizes]
         self.tau = math.inf if mode.staleness is None else mode.staleness
-        self.draws = _Draws(setting.compute, cluster.workers, mode.local_steps, seed)
-        self.port_in = _link(self.shard.up, self.shard.rate_in, self.shard.cap, cluster.sharing)
-        self.port_out = _link(self.shard.down, self.shard.rate_out, self.shard.cap, cluster.sharing)
+        self.draws = _Draws(setting.compute, hardware.workers, mode.local_steps, seed)
+        self.port_in = _link(self.shard.up, self.shard.rate_in, self.shard.cap, hardware.sharing)
+        self.port_out = _link(self.shard.down, self.shard.rate_out, self.shard.cap, hardware.sharing)
         # of each worker: the step of its barrier it works for, the server's version it pulled, how many steps it computed
         self.tag = [0] * self.workers
         self.pulled = [0] * self.workers
@@ -90,6 +92,8 @@ class Engine:
         # of each barrier: its step, and whose pushes it has
         self.step = [0] * len(sizes)
         self.arrived: list[list[int]] = [[] for _ in sizes]
+        self.closed_at = [0.0] * len(sizes)
+        self.skips = mode.late == "skip"
         self.waiting: dict[int, list[int]] = {}  # barriers too far ahead, with their workers
         self.at_step = {0: len(sizes)}
         self.slowest = 0
@@ -98,7 +102,9 @@ class Engine:
         self.thread_busy = 0.0
         self.computing = 0.0
         self.replies: deque[tuple[float, int]] = deque()
-        self.heap: list[tuple[float, int]] = []  # (a push begins to arrive, worker); with -1 - worker: its last byte is made
+        self.heap: list[
+            tuple[float, int]
+        ] = []  # (a push begins to arrive, worker); with -1 - worker: its last byte is made
         self.closings: list[float] = []
         self.closed_by: list[int] = []
         self.stale: list[int] = []
@@ -136,9 +142,12 @@ class Engine:
                 port_out.arrive(time, worker)
             else:
                 time, worker = heapq.heappop(heap)
-                if worker >= 0:
+                if worker >= 0 and not self._has_heard(worker, time):
                     self.sent += 1
                     port_in.arrive(time, worker)
+                elif worker >= 0:  # it only says that it is there again
+                    self.sent += 1
+                    self._handle(worker, time)
                 else:
                     self._handle(-1 - worker, time)
             if mark and len(self.closings) >= mark:
@@ -150,19 +159,26 @@ class Engine:
         self.counted, self.stale, self.furthest, self.computing = [0, 0], [], 0, 0.0
         self.port_in.busy = self.port_out.busy = self.thread_busy = 0.0
 
+    def _has_heard(self, worker: int, time: float) -> bool:
+        """Whether the worker, whose push would begin to arrive now, knew when it sent it that its step is closed."""
+        barrier = self.barrier_of[worker]
+        if not self.skips or self.tag[worker] == self.step[barrier]:
+            return False
+        return self.closed_at[barrier] + self.setting.hardware.latency <= time - self.shard.way_up
+
     def _compute(self, worker: int, time: float) -> None:
         """The reply has come: the worker computes, and its push begins to arrive at the server later."""
-        cluster, shard = self.setting.cluster, self.shard
+        hardware, shard = self.setting.hardware, self.shard
         k = self.computed[worker]
         self.computed[worker] = k + 1
         seconds = self.draws.row(k)[worker]
         self.computing += seconds
-        got, overlap = time + shard.way_down, cluster.overlap
+        got, overlap = time + shard.way_down, hardware.overlap
         done = got + seconds
         if overlap:
             forward = overlap * seconds / 3
             done = max(self.began[worker] + shard.way_down + seconds, done - forward)
-        done += cluster.overhead
+        done += hardware.overhead
         self.ready[worker] = done + shard.way_up
         heapq.heappush(self.heap, (done + shard.way_up - overlap * seconds * 2 / 3, worker))
 
@@ -186,6 +202,7 @@ class Engine:
     def _close(self, barrier: int) -> None:
         self._work(self.thread_free, self.shard.apply)
         self.closings.append(self.thread_free)
+        self.closed_at[barrier] = self.thread_free
         self.closed_by.append(barrier)
         self.version += 1
         step = self.step[barrier] = self.step[barrier] + 1
@@ -230,9 +247,10 @@ class Engine:
             if i >= first:
                 between.append(time - own.get(barrier, 0.0))
             own[barrier] = time
-        cluster = self.setting.cluster
-        receive = cluster.receive + (cluster.aggregate if self.setting.mode.kind in ("async", "groups") else 0)
-        thread = self.thread_busy + self.port_in.busy * receive + self.port_out.busy * cluster.send
+        hardware = self.setting.hardware
+        thread = self.thread_busy
+        if self.setting.mode.kind not in ("async", "groups"):  # there it is in what was handled
+            thread += self.port_in.busy * hardware.receive + self.port_out.busy * hardware.send
         return Trace(
             step_seconds=np.asarray(between),
             seconds=seconds,
@@ -244,9 +262,9 @@ class Engine:
             handled=self.handled,
             in_flight=self.sent - self.handled,
             busy={
-                "in": self.port_in.busy / cluster.server_rate / seconds,
+                "in": self.port_in.busy / hardware.server_rate / seconds,
                 "thread": thread / seconds,
-                "out": self.port_out.busy / cluster.server_rate / seconds,
+                "out": self.port_out.busy / hardware.server_rate / seconds,
             },
             computing=self.computing / seconds / self.workers,
         )

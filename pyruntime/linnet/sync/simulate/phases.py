@@ -11,15 +11,15 @@ import numpy as np
 
 from linnet.sync.simulate.compute import Floats
 from linnet.sync.simulate.links import fair_departures
-from linnet.sync.simulate.setting import Cluster, Setting, Shard
+from linnet.sync.simulate.setting import Hardware, Setting, Shard
 
 
 def _draws(setting: Setting, seed: int) -> Iterator[Floats]:
     """Seconds that each worker computes [workers], step by step; the same numbers as in the event engine."""
     rng = np.random.default_rng(seed)
-    speeds = setting.compute.speeds(setting.cluster.workers, rng)
+    speeds = setting.compute.speeds(setting.hardware.workers, rng)
     while True:
-        drawn = [setting.compute.draw(setting.cluster.workers, rng) for _ in range(setting.mode.local_steps)]
+        drawn = [setting.compute.draw(setting.hardware.workers, rng) for _ in range(setting.mode.local_steps)]
         yield np.sum(drawn, axis=0) * speeds
 
 
@@ -27,21 +27,24 @@ def _departures(arrivals: Floats, size: float, rate: float, cap: float, sharing:
     """When the transfers of a step, which begin at `arrivals` (ascending), are done (ascending)."""
     if sharing == "fair":
         return np.asarray(fair_departures(arrivals.tolist(), size, rate, cap))
-    each = size / rate  # the k-th is done after all before it, after its own port, and at the earliest `each` after it came
+    each = (
+        size / rate
+    )  # the k-th is done after all before it, after its own port, and at the earliest `each` after it came
     index = np.arange(len(arrivals))
-    return np.maximum.accumulate(np.maximum(arrivals + size / cap, arrivals + each) - index * each) + index * each
+    after_all = np.maximum.accumulate(np.maximum(arrivals + size / cap, arrivals + each) - index * each) + index * each
+    return np.asarray(after_all, np.float64)
 
 
 def _served(arrivals: Floats, seconds: float) -> Floats:
     """When one thread that takes `seconds` for each is done with what comes at `arrivals` (ascending): Lindley's recursion."""
     index = np.arange(len(arrivals))
-    return np.maximum.accumulate(arrivals - index * seconds) + (index + 1) * seconds
+    return np.asarray(np.maximum.accumulate(arrivals - index * seconds) + (index + 1) * seconds, np.float64)
 
 
 def _down(shard: Shard, sharing: str, start: float, count: int) -> Floats:
     """When the replies that a server begins at `start` are at their `count` receivers."""
-    leaves = start + shard.reply * np.arange(1, count + 1)
-    return _departures(leaves, shard.down, shard.rate_out, shard.cap, sharing) + shard.way_down
+    leaves = start + shard.reply * np.arange(1, count + 1, dtype=np.float64)
+    return _departures(np.asarray(leaves), shard.down, shard.rate_out, shard.cap, sharing) + shard.way_down
 
 
 def _up(shard: Shard, sharing: str, sends: Floats) -> float:
@@ -52,50 +55,54 @@ def _up(shard: Shard, sharing: str, sends: Floats) -> float:
 
 def sync_steps(setting: Setting, steps: int, seed: int = 0) -> Floats:
     """Seconds of each synchronous step, without overlap [steps]."""
-    shard, cluster = setting.shard(), setting.cluster
+    shard, hardware = setting.shard(), setting.hardware
     found = []
-    order = np.arange(cluster.workers)  # replies go out in the order in which pushes came
+    order = np.arange(hardware.workers)  # replies go out in the order in which pushes came
     for seconds in itertools.islice(_draws(setting, seed), steps):
-        sends = _down(shard, cluster.sharing, 0.0, cluster.workers) + seconds[order] + cluster.overhead
+        sends = _down(shard, hardware.sharing, 0.0, hardware.workers) + seconds[order] + hardware.overhead
         order = order[np.argsort(sends, kind="stable")]
-        found.append(_up(shard, cluster.sharing, sends) + shard.apply)
+        found.append(_up(shard, hardware.sharing, sends) + shard.apply)
     return np.asarray(found)
 
 
 def tree_steps(setting: Setting, steps: int, seed: int = 0) -> Floats:
     """Seconds of each synchronous step where `fan_in` workers share an aggregator, which adds their gradients up and speaks
     to the servers as one worker; an aggregator has a server's port and thread [steps]."""
-    cluster, fan_in = setting.cluster, setting.mode.fan_in
-    count = -(-cluster.workers // fan_in)
-    sizes = [cluster.workers // count + (i < cluster.workers % count) for i in range(count)]
+    hardware, fan_in = setting.hardware, setting.mode.fan_in
+    count = -(-hardware.workers // fan_in)
+    sizes = [hardware.workers // count + (i < hardware.workers % count) for i in range(count)]
     ends = np.cumsum(sizes)
     root = dataclasses.replace(
-        setting, cluster=dataclasses.replace(cluster, workers=count, worker_rate=cluster.server_rate)
+        setting, hardware=dataclasses.replace(hardware, workers=count, worker_rate=hardware.server_rate)
     ).shard()
-    leaf = dataclasses.replace(setting, cluster=dataclasses.replace(cluster, servers=1, apply=0.0)).shard()
+    leaf = dataclasses.replace(setting, hardware=dataclasses.replace(hardware, servers=1, apply=0.0)).shard()
     found = []
     for seconds in itertools.islice(_draws(setting, seed), steps):
-        at_leaves = _down(root, cluster.sharing, 0.0, count)
+        at_leaves = _down(root, hardware.sharing, 0.0, count)
         sums = []
         for size, end, begin in zip(sizes, ends, at_leaves, strict=True):
-            sends = _down(leaf, cluster.sharing, float(begin), size) + seconds[end - size : end] + cluster.overhead
-            sums.append(_up(leaf, cluster.sharing, sends))
-        found.append(_up(root, cluster.sharing, np.asarray(sums)) + root.apply)
+            sends = _down(leaf, hardware.sharing, float(begin), size) + seconds[end - size : end] + hardware.overhead
+            sums.append(_up(leaf, hardware.sharing, sends))
+        found.append(_up(root, hardware.sharing, np.asarray(sums)) + root.apply)
     return np.asarray(found)
 
 
-def ring_round(cluster: Cluster, size: float) -> float:
+def ring_round(hardware: Hardware, size: float) -> float:
     """Seconds of one of the 2 (n - 1) rounds of a ring all-reduce of `size` bytes: a part of 1/n of them to the neighbour,
     and half of the rounds add what came."""
-    part = size / cluster.workers
-    rate = min(cluster.worker_rate, 1 / max(cluster.receive, cluster.send, 1e-15))
-    return cluster.latency + 2 * cluster.worker_message + part / rate + part * cluster.aggregate / 2
+    part = size / hardware.workers
+    rate = min(hardware.worker_rate, 1 / max(hardware.receive, hardware.send, 1e-15))
+    return hardware.latency + 2 * hardware.worker_message + part / rate + part * hardware.aggregate / 2
 
 
 def ring_steps(setting: Setting, steps: int, seed: int = 0) -> Floats:
     """Seconds of each step of a ring all-reduce [steps]. The last worker to be ready decides: after n - 1 rounds each part
     has waited for everybody, and the rounds take the same for all. Every worker applies the whole update by itself."""
-    cluster, traffic = setting.cluster, setting.traffic
-    rounds = 2 * (cluster.workers - 1) * ring_round(cluster, traffic.push * traffic.push_ratio) if cluster.workers > 1 else 0
+    hardware, traffic = setting.hardware, setting.traffic
+    rounds = (
+        2 * (hardware.workers - 1) * ring_round(hardware, traffic.push * traffic.push_ratio)
+        if hardware.workers > 1
+        else 0
+    )
     ready: Sequence[float] = [float(seconds.max()) for seconds in itertools.islice(_draws(setting, seed), steps)]
-    return np.asarray(ready) + cluster.overhead + rounds + traffic.push * cluster.apply
+    return np.asarray(ready) + hardware.overhead + rounds + traffic.push * hardware.apply

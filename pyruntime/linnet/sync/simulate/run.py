@@ -21,7 +21,7 @@ class Result:
     """What a simulated cluster did.
 
     step_seconds: of each step (of each barrier) [steps]. examples_per_second: of all workers, accepted gradients only.
-    speedup: against one worker alone, that computes and applies without a server. efficiency: speedup / workers.
+    speedup: against one worker that computes alone, without a server. efficiency: speedup / workers.
     dropped: share of the gradients that came too late. staleness: mean of the updates between pull and push.
     staleness_counts: how many accepted pushes had each staleness. busy: share of the time that the fullest server's port in,
     its thread and its port out were used (none for ring and tree). bytes_per_step: of all workers, both ways.
@@ -40,7 +40,7 @@ class Result:
 
     @property
     def efficiency(self) -> float:
-        return self.speedup / self.setting.cluster.workers
+        return self.speedup / self.setting.hardware.workers
 
     @property
     def median(self) -> float:
@@ -54,7 +54,9 @@ class Result:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON: the setting and every figure, times in seconds."""
-        quantiles = dict(zip(("p10", "median", "p90", "p99"), np.quantile(self.step_seconds, (0.1, 0.5, 0.9, 0.99)), strict=True))
+        quantiles = dict(
+            zip(("p10", "median", "p90", "p99"), np.quantile(self.step_seconds, (0.1, 0.5, 0.9, 0.99)), strict=True)
+        )
         return {
             "setting": dataclasses.asdict(self.setting),
             "seed": self.seed,
@@ -74,11 +76,8 @@ class Result:
 
 
 def alone(setting: Setting) -> float:
-    """Examples per second of one worker that computes and applies its updates by itself."""
-    seconds = setting.compute.mean + setting.traffic.push * setting.cluster.apply
-    if seconds <= 0:
-        return float("nan")  # a null step: there is nothing to be faster than
-    return setting.traffic.examples / seconds
+    """Examples per second of one worker that computes all by itself, its updates not counted; nan where nothing is computed."""
+    return setting.traffic.examples / setting.compute.mean if setting.compute.mean else float("nan")
 
 
 def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: int = 0) -> Result:
@@ -88,21 +87,25 @@ def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: in
     """
     if steps < 1 or (warm is not None and warm < 0):
         raise UsageError("there must be a step to simulate", code=101, expected="steps of 1 or more", got=str(steps))
-    mode, cluster, traffic = setting.mode, setting.cluster, setting.traffic
+    mode, hardware, traffic = setting.mode, setting.hardware, setting.traffic
     if mode.kind in ("ring", "tree"):
         if mode.kind == "ring" and traffic.rows:
-            raise UsageError("a ring moves dense parameters only", code=101, hint="use sync, async or groups for tables")
-        if cluster.overlap:
+            raise UsageError(
+                "a ring moves dense parameters only", code=101, hint="use sync, async or groups for tables"
+            )
+        if hardware.overlap:
             raise UsageError(f"mode {mode.kind} is simulated without overlap", code=101, hint="leave overlap at 0")
         times = (ring_steps if mode.kind == "ring" else tree_steps)(setting, steps, seed)
-        trace = Trace(times, float(times.sum()), steps * cluster.workers, 0, [steps * cluster.workers], 0, 0, 0, 0, {}, 0.0)
+        trace = Trace(
+            times, float(times.sum()), steps * hardware.workers, 0, [steps * hardware.workers], 0, 0, 0, 0, {}, 0.0
+        )
     else:
         trace = Engine(setting, seed).run(steps, max(2, steps // 10) if warm is None else warm)
     speed = trace.accepted * traffic.examples * mode.local_steps / trace.seconds
     counts = np.asarray(trace.staleness, np.float64)
     moved = traffic.down + traffic.up
     if mode.kind == "ring":
-        moved = 4 * (cluster.workers - 1) / cluster.workers * traffic.push * traffic.push_ratio
+        moved = 4 * (hardware.workers - 1) / hardware.workers * traffic.push * traffic.push_ratio
     return Result(
         setting=setting,
         step_seconds=trace.step_seconds,
@@ -112,7 +115,7 @@ def run(setting: Setting, *, steps: int = 200, warm: int | None = None, seed: in
         staleness=float((counts * np.arange(len(counts))).sum() / max(counts.sum(), 1)),
         staleness_counts=tuple(trace.staleness),
         busy=trace.busy,
-        bytes_per_step=moved * cluster.workers,
+        bytes_per_step=moved * hardware.workers,
         seed=seed,
     )
 
@@ -121,7 +124,7 @@ def sweep(
     setting: Setting, workers: Iterable[int], *, steps: int = 200, warm: int | None = None, seed: int = 0
 ) -> list[Result]:
     """`run` for several numbers of workers."""
-    return [
-        run(dataclasses.replace(setting, cluster=dataclasses.replace(setting.cluster, workers=n)), steps=steps, warm=warm, seed=seed)
-        for n in workers
-    ]  # fmt: skip
+    settings = [
+        dataclasses.replace(setting, hardware=dataclasses.replace(setting.hardware, workers=n)) for n in workers
+    ]
+    return [run(one, steps=steps, warm=warm, seed=seed) for one in settings]
