@@ -9,6 +9,7 @@ _LAZY: dict[str, str] = {
     # Name -> module. Graphs and files:
     #
     # Server and worker:
+    "Compression": "compression",
     #
     # Cluster and launching:
     "Cluster": "roles",
