@@ -23,7 +23,8 @@ typedef struct ln_sync_medium {
     bool level;
 } ln_sync_medium;
 
-/* One stage of opening: FLOWS when it is done (and ln_sync_transport.stage is the next one, or NULL). */
+/* One stage of opening: FLOWS when it is done (and ln_sync_transport.stage is the next one, or NULL); BLOCKED until
+ * stage_needs. */
 typedef ln_sync_flow (*ln_sync_stage)(ln_sync_transport *transport, linnet_error *error);
 
 struct ln_sync_transport {

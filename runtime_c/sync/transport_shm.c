@@ -265,6 +265,7 @@ ln_sync_flow ln_sync_shm_take(ln_sync_transport *transport, linnet_error *error)
     ssize_t got;
     do got = recvmsg(transport->fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
+    transport->stage_needs = LN_SYNC_READ;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return LN_SYNC_BLOCKED;
     if (got <= 0) return LN_SYNC_ENDED;
     header = CMSG_FIRSTHDR(&message); /* more descriptors than there is room for are closed by the system */

@@ -106,7 +106,7 @@ void ln_sync_stage_after_socket(ln_sync_transport *transport, bool shared_memory
         transport->stage = transport->server ? ln_sync_shm_give : ln_sync_shm_take;
     else
         transport->stage = transport->security ? ln_sync_tls_shake : NULL;
-    transport->stage_needs = LN_SYNC_READ;
+    transport->stage_needs = LN_SYNC_NOW; /* the stage says otherwise when it blocks */
 }
 
 static ln_sync_flow unreachable(ln_sync_transport *transport, int code, linnet_error *error) {
