@@ -125,7 +125,7 @@ def _needed(inputs: Mapping[str, Tensor], wanted: Iterable[Tensor]) -> dict[str,
 def _refuse_reads(graph: Graph, remote: Sequence[Variable], signature: str) -> None:
     """UsageError when a signature reads a remote table all the same."""
     for tensor in graph.signatures[signature].function.tensors():
-        if tensor.variable in remote:
+        if tensor.variable is not None and tensor.variable in remote:
             raise UsageError(
                 f"what a worker computes depends on this table by more than the rows of a batch (in `{signature}`)", code=101,
                 tensor=tensor.variable.name, hint="leave it out of remote=, or look it up by inputs alone",
