@@ -13,6 +13,7 @@ _LAZY: dict[str, str] = {
     "signatures": "contract",
     #
     # Server and worker:
+    "Compression": "compression",
     #
     # Cluster and launching:
     "Cluster": "roles",
