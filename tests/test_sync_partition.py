@@ -3,6 +3,7 @@ what cannot be split is refused with the reason."""
 
 from __future__ import annotations
 
+import json
 import resource
 from collections.abc import Callable
 from pathlib import Path
@@ -56,7 +57,9 @@ def test_tables_are_split_by_rows(name: str, servers: int) -> None:
         same_as_whole(graph, parts, 3)
 
 
-@pytest.mark.parametrize("name", ["sgd", "schedule", "nesterov", "adagrad", "adadelta", "rmsprop", "amsgrad", "adamw", "value"])
+@pytest.mark.parametrize(
+    "name", ["sgd", "schedule", "nesterov", "adagrad", "adadelta", "rmsprop", "amsgrad", "adamw", "value"]
+)
 def test_dense_weights_are_split_where_each_row_is_by_itself(name: str) -> None:
     graph = build(dense, EVERY[name])
     same_as_whole(graph, linnet.sync.partition(graph, 3, split=["dense/weight", "dense_1/weight"]))
@@ -146,7 +149,10 @@ def test_files_hold_what_their_owner_needs_alone(tmp_path: Path) -> None:
     assert set(parts.worker.signatures) == {"grad", "ids"}
     paths = parts.save(tmp_path / "parts")
     assert [p.name for p in paths] == ["server-0.lnt", "server-1.lnt", "worker.lnt"]
-    held = [set(g.variables) - {"embedding/weight", "embedding/weight/adam/m", "embedding/weight/adam/v"} for g in parts.servers]
+    held = [
+        set(g.variables) - {"embedding/weight", "embedding/weight/adam/m", "embedding/weight/adam/v"}
+        for g in parts.servers
+    ]
     assert held[0] & held[1] == {"adam/step"}
     for k, path in enumerate(paths[:2]):
         loaded = Graph.load(path)
@@ -193,9 +199,33 @@ def test_a_table_of_gigabytes_costs_nothing_before_it_is_used(tmp_path: Path) ->
     graph = Graph()
     i = graph.placeholder("i", ("n",), "i32")
     rows = nn.embedding(i, 1 << 24, 64, start=linnet.init.zeros, name="table")
-    linnet.sync.signatures(graph, (rows * rows).mean(), AdaGrad(0.1), {"i": i}, remote=[graph.variables["table/weight"]])
+    linnet.sync.signatures(
+        graph, (rows * rows).mean(), AdaGrad(0.1), {"i": i}, remote=[graph.variables["table/weight"]]
+    )
     graph.save(tmp_path / "whole.lnt")
     parts = linnet.sync.partition(tmp_path / "whole.lnt", 3)
     assert [g.variables["table/weight"].shape[0] for g in parts.servers] == [5592405, 5592405, 5592406]
     assert sum(path.stat().st_size for path in [*parts.save(tmp_path), tmp_path / "whole.lnt"]) < 50_000
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 400_000  # KB, of 8 GB
+
+
+def test_the_command_writes_the_files(tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from linnet.cli import cli
+
+    model, out = str(tmp_path / "m.lnt"), str(tmp_path / "parts")
+    build(embedded, lambda: LAMB(0.1)).save(model)
+    done = CliRunner().invoke(cli, ["split", model, "--servers", "2", "-o", out])
+    lines = done.output.splitlines()
+    assert done.exit_code == 0 and len(lines) == 4, done.output
+    assert lines[0].startswith(f"{out}/server-0.lnt: 4 variables, 0.0 MB"), lines
+    assert lines[3].startswith("kept whole: 'embedding/weight' cannot be split by rows")
+    build(embedded, lambda: Adam(0.1, lazy=True)).save(model)
+    done = CliRunner().invoke(
+        cli, ["split", model, "--servers", "2", "-o", out, "--rows", "embedding/weight", "--json"]
+    )
+    files = json.loads(done.output)["files"]
+    assert files[1]["rows"]["embedding/weight"] == "15" and not files[2]["rows"]
+    done = CliRunner().invoke(cli, ["split", model, "--servers", "2", "-o", model])
+    assert isinstance(done.exception, linnet.FileError) and "cannot write to" in str(done.exception)

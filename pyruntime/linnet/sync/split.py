@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-from linnet.errors import UsageError
+from linnet.errors import FileError, UsageError
 from linnet.file import from_bytes, functions_of
 from linnet.graph import Function, Graph
 from linnet.model import Model
@@ -28,9 +28,16 @@ class Parts:
     kept_whole: dict[str, str]
 
     def save(self, directory: str | Path) -> list[Path]:
-        """Writes server-0.lnt, server-1.lnt, ..., worker.lnt, making the directory. Returns the paths, the worker's last."""
+        """Writes server-0.lnt, server-1.lnt, ..., worker.lnt, making the directory. Returns the paths, the worker's last.
+        Raises FileError."""
         place = Path(directory)
-        place.mkdir(parents=True, exist_ok=True)
+        try:
+            place.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(
+                f"cannot write to '{place}': {error.strerror or error}", code=207, tensor=str(place),
+                hint="give a folder that can be written to",
+            ) from None  # fmt: skip
         paths = []
         for name, graph in [*((f"server-{k}", g) for k, g in enumerate(self.servers)), ("worker", self.worker)]:
             paths.append(place / f"{name}.lnt")
