@@ -192,7 +192,7 @@ def _words(line: str) -> dict[str, str]:
 def vectors() -> list[Vector]:
     """All test vectors of the document."""
     found = []
-    for block in re.findall(r"^```vector\n(.*?)^```$", section("Test vectors"), re.M | re.S):
+    for block in re.findall(r"^```text\n(.*?)^```$", section("Test vectors"), re.M | re.S):
         lines = block.splitlines()
         name = lines[0].split()[0]
         head = {key: int(value, 0) for key, value in _words(lines[0][len(name) :]).items()}
@@ -215,9 +215,9 @@ def _write() -> None:
         data = next(made).made()
         fields = "".join(line + "\n" for line in match[1].splitlines() if not re.fullmatch(r"[0-9a-f]+", line))
         lines = "".join(data[at : at + 32].hex() + "\n" for at in range(0, len(data), 32))
-        return f"```vector\n{fields}{lines}```"
+        return f"```text\n{fields}{lines}```"
 
-    DOCUMENT.write_text(re.sub(r"^```vector\n(.*?)^```$", block, text, flags=re.M | re.S), encoding="utf-8")
+    DOCUMENT.write_text(re.sub(r"^```text\n(.*?)^```$", block, text, flags=re.M | re.S), encoding="utf-8")
 
 
 if __name__ == "__main__":

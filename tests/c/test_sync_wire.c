@@ -66,7 +66,7 @@ static size_t vector(const char *name, unsigned char *bytes) {
     if (!file) return 0;
     while (fgets(line, sizeof line, file)) {
         if (strncmp(line, "```", 3) == 0) {
-            in_block = strncmp(line, "```vector", 9) == 0;
+            in_block = strncmp(line, "```text", 7) == 0;
             mine = false;
         } else if (in_block && line[0] >= 'A' && line[0] <= 'Z') {
             mine = strncmp(line, name, length) == 0 && line[length] == ' ';
