@@ -8,5 +8,10 @@ import click
 
 from linnet.cli_launch import launch
 from linnet.cli_simulate import simulate
+from linnet.cli_split import split
 
-COMMANDS: Final[tuple[click.Command, ...]] = (launch, simulate)
+COMMANDS: Final[tuple[click.Command, ...]] = (
+    launch,
+    simulate,
+    split,
+)

@@ -3,22 +3,19 @@ A scatter is a factor around 1; a worker may also be slower than its peers for g
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from linnet.errors import FileError, UsageError
+from linnet.errors import UsageError
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _FORMS = "constant, lognormal:SIGMA, pareto:ALPHA, stragglers:SHARE,DELAY"
+_BLOCK = 64  # workers
 _BODY = 0.02  # SIGMA of steps that nothing disturbs
-_FIELDS = ("seconds", "step_seconds", "step_time", "time")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,51 +95,21 @@ class Compute:
         return self.typical * (1.0 if kind == "constant" else math.exp(_BODY**2 / 2) + numbers[0] * numbers[1])
 
 
-def read_times(path: str | Path) -> list[float]:
-    """Step times in seconds from a file: .json (a list, or an object with a list), .jsonl (one object per step with a field
-    "seconds", as `StepTimes` writes), or .csv (a column "seconds", or the only one). The first step, which plans, is left
-    out where there are more than two. FileError when there are none."""
-    path = Path(path)
-    try:
-        text = path.read_text()
-    except OSError as error:
-        raise FileError("cannot read the step times", code=201, tensor=str(path), got=str(error)) from None
-    try:
-        found = _times(path.suffix, text)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise FileError(
-            "no step times could be read", code=206, tensor=str(path), got=f"{type(error).__name__}: {error}",
-            hint='give a list of seconds (.json), objects with "seconds" (.jsonl) or a column "seconds" (.csv)',
-        ) from None  # fmt: skip
-    if not found or not all(math.isfinite(value) and value >= 0 for value in found):
-        raise FileError(
-            "there are no usable step times", code=206, tensor=str(path), expected="seconds, none negative",
-            got=f"{len(found)} values",
-        )  # fmt: skip
-    return found[1:] if len(found) > 2 else found
+class Draws:
+    """Seconds of step k of each worker. Step k of worker i takes the same time in every mode and among any number of workers,
+    so that a comparison is of what is compared: workers draw in blocks, each block from a generator of its own."""
 
+    def __init__(self, compute: Compute, workers: int, local_steps: int, seed: int) -> None:
+        self._compute, self._workers, self._local = compute, workers, local_steps
+        self._blocks = [np.random.default_rng([seed, block]) for block in range(-(-workers // _BLOCK))]
+        self._speeds = np.concatenate([compute.speeds(_BLOCK, rng) for rng in self._blocks])
+        self._rows: list[list[float]] = []
 
-def _times(suffix: str, text: str) -> list[float]:
-    if suffix == ".csv":
-        rows = [row for row in csv.reader(text.splitlines()) if row]
-        names = [name.strip() for name in rows[0]]
-        column = next((names.index(name) for name in _FIELDS if name in names), None)
-        if column is None and len(names) > 1:
-            raise KeyError(f"no column of {names} is one of {', '.join(_FIELDS)}")
-        try:
-            float(names[column or 0])
-        except ValueError:
-            rows = rows[1:]
-        return [float(row[column or 0]) for row in rows]
-    if suffix == ".jsonl":
-        found = [_field(json.loads(line)) for line in text.splitlines() if line.strip()]
-        return [value for value in found if value is not None]
-    content = json.loads(text)
-    if isinstance(content, dict):
-        content = content[next((name for name in _FIELDS if name in content), _FIELDS[0])]
-    return [float(value) for value in content]
-
-
-def _field(row: dict[str, Any]) -> float | None:
-    value = next((row[name] for name in _FIELDS if name in row), None)
-    return None if value is None else float(value)
+    def row(self, k: int) -> list[float]:
+        """Of all workers; of a federated round the sum of its local steps."""
+        while k >= len(self._rows):
+            drawn = [
+                np.concatenate([self._compute.draw(_BLOCK, rng) for rng in self._blocks]) for _ in range(self._local)
+            ]
+            self._rows.append((np.sum(drawn, axis=0) * self._speeds)[: self._workers].tolist())
+        return self._rows[k]

@@ -11,7 +11,7 @@ from collections import deque
 import numpy as np
 
 from linnet.errors import UsageError
-from linnet.sync.simulate.compute import Compute, Floats
+from linnet.sync.simulate.compute import Draws, Floats
 from linnet.sync.simulate.links import FairLink, FifoLink, Link
 from linnet.sync.simulate.setting import Setting
 
@@ -41,23 +41,6 @@ class Trace:
     computing: float
 
 
-class _Draws:
-    """Seconds of the k-th step of each worker. Row k is drawn when the first worker comes to it: the order of events, hence
-    the mode, has no influence on the numbers."""
-
-    def __init__(self, compute: Compute, workers: int, local_steps: int, seed: int) -> None:
-        self._compute, self._workers, self._local = compute, workers, local_steps
-        self._rng = np.random.default_rng(seed)
-        self._speeds = compute.speeds(workers, self._rng)
-        self._rows: list[list[float]] = []
-
-    def row(self, k: int) -> list[float]:
-        while k >= len(self._rows):
-            drawn = [self._compute.draw(self._workers, self._rng) for _ in range(self._local)]
-            self._rows.append((np.sum(drawn, axis=0) * self._speeds).tolist())
-        return self._rows[k]
-
-
 def _link(size: float, rate: float, cap: float, sharing: str) -> Link:
     return FairLink(size, rate, cap) if sharing == "fair" else FifoLink(size, rate, cap)
 
@@ -80,7 +63,7 @@ class Engine:
             self.members[barrier].append(worker)
         self.quorum = [size - mode.backup for size in sizes]
         self.tau = math.inf if mode.staleness is None else mode.staleness
-        self.draws = _Draws(setting.compute, hardware.workers, mode.local_steps, seed)
+        self.draws = Draws(setting.compute, hardware.workers, mode.local_steps, seed)
         self.port_in = _link(self.shard.up, self.shard.rate_in, self.shard.cap, hardware.sharing)
         self.port_out = _link(self.shard.down, self.shard.rate_out, self.shard.cap, hardware.sharing)
         # of each worker: the step of its barrier it works for, the server's version it pulled, how many steps it computed

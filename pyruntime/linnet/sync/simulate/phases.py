@@ -9,18 +9,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from linnet.sync.simulate.compute import Floats
+from linnet.sync.simulate.compute import Draws, Floats
 from linnet.sync.simulate.links import fair_departures
 from linnet.sync.simulate.setting import Hardware, Setting, Shard
 
 
 def _draws(setting: Setting, seed: int) -> Iterator[Floats]:
-    """Seconds that each worker computes [workers], step by step; the same numbers as in the event engine."""
-    rng = np.random.default_rng(seed)
-    speeds = setting.compute.speeds(setting.hardware.workers, rng)
-    while True:
-        drawn = [setting.compute.draw(setting.hardware.workers, rng) for _ in range(setting.mode.local_steps)]
-        yield np.sum(drawn, axis=0) * speeds
+    """Seconds that each worker computes [workers], step by step."""
+    draws = Draws(setting.compute, setting.hardware.workers, setting.mode.local_steps, seed)
+    for k in itertools.count():
+        yield np.asarray(draws.row(k))
 
 
 def _departures(arrivals: Floats, size: float, rate: float, cap: float, sharing: str) -> Floats:
