@@ -242,7 +242,9 @@ def test_a_bound_on_staleness_costs_speed_and_bounds_lead() -> None:
 def test_a_worker_that_knows_it_is_late_sends_nothing() -> None:
     carried = {}
     for late in ("skip", "drop"):
-        made = setting(sim.Compute(0.1, "stragglers:0.1,2"), sim.Traffic(1e6, 1e6), sim.Mode(backup=2, late=late), workers=10)
+        made = setting(
+            sim.Compute(0.1, "stragglers:0.1,2"), sim.Traffic(1e6, 1e6), sim.Mode(backup=2, late=late), workers=10
+        )
         engine = Engine(made, 0)
         found = engine.run(200, 0)
         assert found.dropped > 100
