@@ -11,7 +11,7 @@ import pytest
 from tests.native import ROOT, build, need, run
 
 INCLUDE = ROOT / "runtime_c" / "include"
-HEADERS = ["linnet.h", "linnet_ext.h", "linnet_sync.h"]
+HEADERS = ["linnet.h", "linnet_ext.h", "linnet_sync.h", "linnet_sync_ext.h"]
 LANGUAGES = {
     "c99": ["cc", "-x", "c", "-std=c99"],
     "c11": ["cc", "-x", "c", "-std=c11"],
@@ -52,7 +52,7 @@ def test_at_most_twenty_five_functions_of_sync() -> None:
 
 @pytest.mark.parametrize(
     ("library", "headers"),
-    [("liblinnet.so", ["linnet.h", "linnet_ext.h"]), ("liblinnet_sync.so", ["linnet_sync.h"])],
+    [("liblinnet.so", ["linnet.h", "linnet_ext.h"]), ("liblinnet_sync.so", ["linnet_sync.h", "linnet_sync_ext.h"])],
 )
 def test_the_library_exports_the_headers_and_nothing_else(library: str, headers: list[str]) -> None:
     need("nm")

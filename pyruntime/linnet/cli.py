@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from linnet import cli_training
+from linnet import cli_sync, cli_training
 from linnet.errors import ConversionError, Error, UsageError
 from linnet.tables import count as _count
 from linnet.tables import region as _region
@@ -415,6 +415,8 @@ def bench(
 cli.add_command(cli_training.export)
 cli.add_command(cli_training.train)
 cli.add_command(cli_training.finetune)
+for _command in cli_sync.COMMANDS:
+    cli.add_command(_command)
 
 
 # ---- options and tables

@@ -423,6 +423,7 @@ class Graph:
         inputs: Mapping[str, Tensor],
         *,
         updates: Mapping[Variable, Tensor] | None = None,
+        replace: Mapping[Tensor, Tensor] | None = None,
     ) -> None: ...
     def signature(
         self,
@@ -431,13 +432,14 @@ class Graph:
         inputs: Any = (),
         outputs: Sequence[str] = (),
         updates: Mapping[Variable, Tensor] | None = None,
+        replace: Mapping[Tensor, Tensor] | None = None,
     ) -> None:
         """Declares an entry point, in one of two ways.
 
         signature(name, function, inputs, outputs): of a function; names default to those of its tensors.
         signature(name, {input name: tensor}, {output name: tensor}, updates={variable: new value}): takes what the outputs
         and updates need from where the tensors were built, and simplifies it (linnet.passes); every update happens in each
-        run, after all reads.
+        run, after all reads. replace: tensors that stand for others, here alone; what is behind them must not depend on these.
         Raises UsageError when they need a placeholder that is no input.
         """
         if isinstance(function, Function):
@@ -451,13 +453,14 @@ class Graph:
 
         feeds: Mapping[str, Tensor] = function
         results: dict[str, Tensor] = {key: value.tensor() for key, value in inputs.items()}
+        results = {key: (replace or {}).get(value, value) for key, value in results.items()}
         every = [*feeds.values(), *results.values(), *(updates or {}).values()]
         if not every:
             raise UsageError(f"signature '{name}' has neither outputs nor updates", code=101)
         old = every[0].function
         assigned = [emit("assign", [variable.tensor(new), new], {})[0] for variable, new in (updates or {}).items()]
         part = self.function(name)
-        nodes = nodes_behind(old, list(feeds.values()), [*results.values(), *assigned], name)
+        nodes = nodes_behind(old, list(feeds.values()), [*results.values(), *assigned], name, replace or {})
         part.fill(old, None, list(feeds.values()), list(results.values()), nodes)
         simplify(part)
         self._adopt(part)
@@ -543,28 +546,45 @@ def _same(known: Variable | None, name: str, value: npt.ArrayLike | Initializer,
     return known
 
 
-def nodes_behind(function: Function, inputs: Sequence[Tensor], outputs: Sequence[Tensor], signature: str) -> list[Node]:
-    """The nodes on which outputs depend, back to the inputs, in order."""
-    seen, pending, nodes = set(inputs), list(outputs), set()
-    while pending:
-        tensor = pending.pop()
-        if tensor in seen:
-            continue
-        seen.add(tensor)
-        if tensor.function is not function:
-            raise UsageError(
-                f"it belongs to function '{tensor.function.name}'", code=101, tensor=tensor.name,
-                expected=f"a tensor of '{function.name}'",
-            )  # fmt: skip
-        if tensor.node is not None:
-            nodes.add(id(tensor.node))
-            pending += [t for t in tensor.node.inputs if t is not None]
-        elif tensor.data is None and tensor.variable is None:
-            raise UsageError(
-                f"signature '{signature}' needs this placeholder", code=105, tensor=tensor.name,
-                expected="it among the inputs", got=", ".join(f"'{t.name}'" for t in inputs) or "none",
-            )  # fmt: skip
-    return [node for node in function.nodes if id(node) in nodes]
+def nodes_behind(
+    function: Function,
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    signature: str,
+    replace: Mapping[Tensor, Tensor] | None = None,
+) -> list[Node]:
+    """The nodes on which outputs depend, back to the inputs, in order. replace: tensors that are read in place of others."""
+    replace = replace or {}
+
+    def behind(outputs: Iterable[Tensor]) -> set[int]:
+        seen, pending, nodes = set(inputs), [replace.get(t, t) for t in outputs], set()
+        while pending:
+            tensor = pending.pop()
+            if tensor in seen:
+                continue
+            seen.add(tensor)
+            if tensor.function is not function:
+                raise UsageError(
+                    f"it belongs to function '{tensor.function.name}'", code=101, tensor=tensor.name,
+                    expected=f"a tensor of '{function.name}'",
+                )  # fmt: skip
+            if tensor.node is not None:
+                nodes.add(id(tensor.node))
+                pending += [replace.get(t, t) for t in tensor.node.inputs if t is not None]
+            elif tensor.data is None and tensor.variable is None:
+                raise UsageError(
+                    f"signature '{signature}' needs this placeholder", code=105, tensor=tensor.name,
+                    expected="it among the inputs", got=", ".join(f"'{t.name}'" for t in inputs) or "none",
+                )  # fmt: skip
+        return nodes
+
+    wanted, first = behind(outputs), behind(replace.values())
+    order = [n for n in function.nodes if id(n) in first & wanted] + [
+        n for n in function.nodes if id(n) in wanted - first
+    ]
+    if not replace:
+        return order
+    return [dataclasses.replace(n, inputs=[None if t is None else replace.get(t, t) for t in n.inputs]) for n in order]
 
 
 _DTYPES = {

@@ -2,17 +2,21 @@
  * Conversions are integer arithmetic without branches: the same bits everywhere, and vector code in every compiler. */
 #include "sync/compress_codec.h"
 
-static inline uint16_t f16_of(float value) {
-    uint32_t x = ln_sync_bits(value), sign = x >> 16 & 0x8000u;
+/* *said: the value that the result stands for, where that is finite. */
+static inline uint16_t f16_of(float value, float *said) {
+    uint32_t x = ln_sync_bits(value), sign = x & 0x80000000u;
     x &= 0x7fffffffu;
-    uint32_t normal = (x + 0xc8000fffu + (x >> 13 & 1u)) >> 13;
-    normal = (int32_t)normal > 0x7bff ? 0x7bffu : normal;
+    uint32_t normal = (x + 0xfffu + (x >> 13 & 1u)) & ~0x1fffu;
+    normal = (int32_t)normal > 0x477fe000 ? 0x477fe000u : normal;
     /* Below 2^-14 an f16 counts in 2^-24, as an f32 between 0.5 and 1 does: the addition rounds. */
-    uint32_t small = ln_sync_bits(ln_sync_float(x) + 0.5f) - 0x3f000000u;
-    uint32_t y = (int32_t)x < 0x38800000 ? small : normal;
+    float small = ln_sync_float(x) + 0.5f;
+    uint32_t is_small = (int32_t)x < 0x38800000 ? ~0u : 0u;
+    *said = ln_sync_float((((ln_sync_bits(small - 0.5f) ^ normal) & is_small) ^ normal) | sign);
+    uint32_t y = (normal - 0x38000000u) >> 13;
+    y ^= ((ln_sync_bits(small) - 0x3f000000u) ^ y) & is_small;
     y = (int32_t)x > (int32_t)LN_SYNC_FINITE_BITS ? 0x7c00u : y;
     y = (int32_t)x > (int32_t)LN_SYNC_INF_BITS ? 0x7e00u : y;
-    return (uint16_t)(y | sign);
+    return (uint16_t)(y | sign >> 16);
 }
 
 static inline float of_f16(uint16_t half) {
@@ -23,6 +27,12 @@ static inline float of_f16(uint16_t half) {
     return ln_sync_float(y | sign);
 }
 
+static inline uint16_t bf16_of(float value, float *said) {
+    uint16_t half = ln_sync_bf16_of(value);
+    *said = ln_sync_of_bf16(half);
+    return half;
+}
+
 /* The loops of both encodings, over the two conversions. */
 #define HALF_CODEC(name, to, from)                                                                                     \
     static size_t name##_encode(double ratio, const float *restrict values, float *restrict residual, uint64_t count,  \
@@ -30,15 +40,17 @@ static inline float of_f16(uint16_t half) {
         (void)ratio;                                                                                                   \
         if (!residual) {                                                                                               \
             for (uint64_t i = 0; i < count; i++) {                                                                     \
-                uint16_t half = to(values[i]);                                                                         \
+                float said;                                                                                            \
+                uint16_t half = to(values[i], &said);                                                                  \
                 memcpy(out + 2 * i, &half, 2);                                                                         \
             }                                                                                                          \
             return (size_t)count * 2;                                                                                  \
         }                                                                                                              \
         for (uint64_t i = 0; i < count; i++) {                                                                         \
             float value = values[i] + residual[i];                                                                     \
-            uint16_t half = to(value);                                                                                 \
-            float rest = value - from(half);                                                                           \
+            float said;                                                                                                \
+            uint16_t half = to(value, &said);                                                                          \
+            float rest = value - said;                                                                                 \
             memcpy(out + 2 * i, &half, 2);                                                                             \
             uint32_t finite = (int32_t)(ln_sync_bits(value) & 0x7fffffffu) > (int32_t)LN_SYNC_FINITE_BITS ? 0u : ~0u;  \
             residual[i] = ln_sync_float(ln_sync_bits(rest) & finite);                                                  \
@@ -68,4 +80,4 @@ static inline float of_f16(uint16_t half) {
     const ln_sync_codec ln_sync_codec_##name = {#name, name##_encode, name##_decode};
 
 HALF_CODEC(f16, f16_of, of_f16)
-HALF_CODEC(bf16, ln_sync_bf16_of, ln_sync_of_bf16)
+HALF_CODEC(bf16, bf16_of, ln_sync_of_bf16)

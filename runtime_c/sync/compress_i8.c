@@ -22,6 +22,7 @@ static float encode_block(const float *restrict values, int8_t *restrict q, floa
         memcpy(rest, values, BLOCK * sizeof *rest);
         return 0;
     }
+    if (ln_sync_bits(scale * 127.0f) > LN_SYNC_FINITE_BITS) scale = ln_sync_float(ln_sync_bits(scale) - 1);
     float inverse = 1.0f / scale;
     for (int i = 0; i < BLOCK; i++) {
         /* Adding 1.5 * 2^23 rounds to the nearest (even) integer, which then is in the low bits. */

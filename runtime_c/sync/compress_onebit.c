@@ -47,12 +47,15 @@ static size_t encode(double ratio, const float *values, float *residual, uint64_
     (void)ratio;
     for (uint64_t b = 0; b < blocks; b++) {
         int n = b + 1 < blocks ? BLOCK : (int)(count - b * BLOCK), words = (n + 31) / 32;
-        float sum[BLOCK], said[BLOCK], pair[2];
+        float sum[BLOCK], rest[BLOCK], said[BLOCK], pair[2];
         uint32_t signs[WORDS];
         memset(sum + n, 0, (size_t)(BLOCK - n) * sizeof *sum);
         memcpy(sum, values + b * BLOCK, (size_t)n * sizeof *sum);
-        if (residual)
-            for (int i = 0; i < n; i++) sum[i] += residual[b * BLOCK + i];
+        if (residual) {
+            memset(rest + n, 0, (size_t)(BLOCK - n) * sizeof *rest);
+            memcpy(rest, residual + b * BLOCK, (size_t)n * sizeof *rest);
+            for (int i = 0; i < BLOCK; i++) sum[i] += rest[i];
+        }
         if (words == WORDS)
             encode_block(sum, n, WORDS, signs, pair);
         else
@@ -68,7 +71,8 @@ static size_t encode(double ratio, const float *values, float *residual, uint64_
             decode_block(signs, WORDS, pair, said);
         else
             decode_block(signs, words, pair, said);
-        for (int i = 0; i < n; i++) residual[b * BLOCK + i] = sum[i] - said[i];
+        for (int i = 0; i < BLOCK; i++) rest[i] = sum[i] - said[i];
+        memcpy(residual + b * BLOCK, rest, (size_t)n * sizeof *rest);
     }
     return (size_t)(8 * blocks + (count + 31) / 32 * 4);
 }

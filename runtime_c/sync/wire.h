@@ -7,12 +7,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Bytes, and the protocol's version. */
 enum {
     LN_SYNC_HEADER = 64,
     LN_SYNC_CONTROL_MAX = 4096,
     LN_SYNC_CHUNK_MIN = 4096,
     LN_SYNC_CHUNK = 256 << 10,
     LN_SYNC_CHUNK_MAX = 4 << 20,
+    LN_SYNC_TENSORS_MAX = 65535,
     LN_SYNC_VERSION = 1
 };
 #define LN_SYNC_NO_WORKER 0xffffffffu
@@ -70,6 +72,20 @@ typedef struct ln_sync_header {
     uint64_t job, step, total, offset;
 } ln_sync_header;
 
+enum { LN_SYNC_FLAG_ROWS = 1 }; /* header.flags of DATA and PUSH: some rows of the tensor, not all of it */
+
+/* Bits 1 << type, for ln_sync_stream_expect: what comes before READY, what a server takes from a worker, and the other
+ * way. */
+#define LN_SYNC_HANDSHAKE                                                                                              \
+    (1u << LN_SYNC_HELLO | 1u << LN_SYNC_WELCOME | 1u << LN_SYNC_TENSORS | 1u << LN_SYNC_READY | 1u << LN_SYNC_REFUSE)
+#define LN_SYNC_FROM_WORKER                                                                                            \
+    (1u << LN_SYNC_REFUSE | 1u << LN_SYNC_PULL | 1u << LN_SYNC_ROWS | 1u << LN_SYNC_PUSH | 1u << LN_SYNC_IDS |         \
+     1u << LN_SYNC_COMMIT | 1u << LN_SYNC_HEARTBEAT | 1u << LN_SYNC_SNAPSHOT | 1u << LN_SYNC_STATUS |                  \
+     1u << LN_SYNC_BYE)
+#define LN_SYNC_FROM_SERVER                                                                                            \
+    (1u << LN_SYNC_REFUSE | 1u << LN_SYNC_DATA | 1u << LN_SYNC_SAME | 1u << LN_SYNC_ACK | 1u << LN_SYNC_HEARTBEAT |    \
+     1u << LN_SYNC_SAVED | 1u << LN_SYNC_REPORT | 1u << LN_SYNC_BYE)
+
 /* Writes the 64 bytes, with the header's CRC (payload_crc is as given). */
 void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_SYNC_HEADER]);
 /* Reads and checks what needs no state: CRC, magic, version, type, known flags, lengths of control frames, offset
@@ -77,12 +93,140 @@ void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_S
 ln_sync_refusal ln_sync_header_read(ln_sync_header *header, const unsigned char bytes[LN_SYNC_HEADER]);
 bool ln_sync_is_bulk(uint8_t type);
 
+/* "PUSH", and "checksum": for people. Never NULL. */
+const char *ln_sync_type_name(uint8_t type);
+const char *ln_sync_refusal_name(ln_sync_refusal why);
+
 /* CRC-32C of data appended to what gave `crc`; begin with 0. By the processor's instructions where it has them. */
 uint32_t ln_sync_crc32c(uint32_t crc, const void *data, size_t size);
+/* linnet's 128-bit digest of data appended to what gave `sum`; begin with {0, 0}. On the wire the words are
+ * little-endian, sum[0] first. */
+void ln_sync_digest(const void *data, size_t size, uint64_t sum[2]);
 
-/* The fixed payloads as structs, with their write and read functions, follow here (owner: codec):
- * ln_sync_hello, ln_sync_welcome, ln_sync_tensor (entry), ln_sync_ready, ln_sync_refuse, ln_sync_commit, ln_sync_ack,
- * ln_sync_beat, ln_sync_pull_entry, ln_sync_same_entry. Each: void ln_sync_hello_write(const ln_sync_hello *, unsigned
- * char *) and bool ln_sync_hello_read(ln_sync_hello *, const unsigned char *, size_t length). */
+/* ---- payloads: `write` fills all bytes of one, `read` checks length, reserved bytes and ranges, else is false
+ * -------- */
+
+enum {
+    LN_SYNC_HELLO_BYTES = 96,
+    LN_SYNC_WELCOME_BYTES = 96,
+    LN_SYNC_READY_BYTES = 32,
+    LN_SYNC_REFUSE_BYTES = 8, /* and the text */
+    LN_SYNC_REFUSE_TEXT = 240,
+    LN_SYNC_PULL_BYTES = 32, /* one entry */
+    LN_SYNC_SAME_BYTES = 16, /* one entry */
+    LN_SYNC_COMMIT_BYTES = 64,
+    LN_SYNC_ACK_BYTES = 112,
+    LN_SYNC_BEAT_BYTES = 32,
+    LN_SYNC_SAVED_BYTES = 8, /* and the text */
+    LN_SYNC_SAVED_TEXT = 1024,
+    LN_SYNC_TENSOR_BYTES = 32 + 8 * 8 + 256, /* the longest entry */
+    LN_SYNC_REPORT_MAX = 16 << 20
+};
+
+typedef enum ln_sync_role { LN_SYNC_WORKER, LN_SYNC_OBSERVER, LN_SYNC_PEER, LN_SYNC_READER } ln_sync_role;
+
+typedef struct ln_sync_hello {
+    uint8_t lowest, highest;
+    uint16_t role;
+    uint32_t encodings;
+    unsigned char job[16], nonce[16];
+    uint64_t incarnation, last_step, epoch;
+    uint32_t worker, group, chunk, heartbeat;
+    char name[17]; /* ends with 0 here */
+} ln_sync_hello;
+void ln_sync_hello_write(const ln_sync_hello *hello, unsigned char *bytes);
+bool ln_sync_hello_read(ln_sync_hello *hello, const unsigned char *bytes, size_t length);
+
+enum { LN_SYNC_WELCOME_AHEAD = 1, LN_SYNC_WELCOME_SYNCHRONOUS = 2 };
+typedef struct ln_sync_welcome {
+    uint8_t version, flags;
+    uint16_t shard, shards;
+    uint32_t encodings, worker;
+    unsigned char nonce[16], server_nonce[16];
+    uint64_t epoch, step, parameters, applied; /* parameters: their version */
+    uint32_t tensors, chunk, heartbeat, lease;
+} ln_sync_welcome;
+void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes);
+bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, size_t length);
+
+/* READ_ONLY: what updates change and gradients depend on besides, as the scale of a loss. */
+typedef enum ln_sync_kind { LN_SYNC_DENSE, LN_SYNC_SPARSE, LN_SYNC_AVERAGED, LN_SYNC_READ_ONLY } ln_sync_kind;
+
+typedef struct ln_sync_tensor {
+    uint32_t number, group;
+    uint8_t dtype, kind, rank, name_size;
+    uint64_t first_row, rows;
+    uint64_t dims[8];
+    char name[256]; /* ends with 0 here */
+} ln_sync_tensor;
+/* Entries have different sizes; both give the bytes of this one. `read` gives 0 for one that is cut or wrong. */
+size_t ln_sync_tensor_write(const ln_sync_tensor *tensor, unsigned char *bytes);
+size_t ln_sync_tensor_read(ln_sync_tensor *tensor, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_ready {
+    unsigned char server_nonce[16], manifest[16];
+} ln_sync_ready;
+void ln_sync_ready_write(const ln_sync_ready *ready, unsigned char *bytes);
+bool ln_sync_ready_read(ln_sync_ready *ready, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_refuse {
+    ln_sync_refusal why;
+    uint32_t detail;
+    char text[LN_SYNC_REFUSE_TEXT + 1];
+} ln_sync_refuse;
+/* Gives the bytes; a longer text is cut. */
+size_t ln_sync_refuse_write(const ln_sync_refuse *refuse, unsigned char *bytes);
+bool ln_sync_refuse_read(ln_sync_refuse *refuse, const unsigned char *bytes, size_t length);
+
+enum { LN_SYNC_PULL_DIGEST = 1 };
+typedef struct ln_sync_pull {
+    uint32_t tensor, flags;
+    uint64_t version;
+    unsigned char digest[16];
+} ln_sync_pull;
+void ln_sync_pull_write(const ln_sync_pull *entry, unsigned char *bytes);
+/* Entry number `i` of a frame of `length` bytes; false behind the last one, and for a length that is no multiple. */
+bool ln_sync_pull_read(ln_sync_pull *entry, const unsigned char *bytes, size_t length, size_t i);
+
+typedef struct ln_sync_same {
+    uint32_t tensor;
+    uint64_t version;
+} ln_sync_same;
+void ln_sync_same_write(const ln_sync_same *entry, unsigned char *bytes);
+bool ln_sync_same_read(ln_sync_same *entry, const unsigned char *bytes, size_t length, size_t i);
+
+enum { LN_SYNC_COMMIT_PULL = 1, LN_SYNC_COMMIT_ABANDON = 2 };
+typedef struct ln_sync_commit {
+    uint32_t pushes, flags;
+    double weight;
+    uint64_t version, computed, began;
+    double loss;
+} ln_sync_commit;
+void ln_sync_commit_write(const ln_sync_commit *commit, unsigned char *bytes);
+bool ln_sync_commit_read(ln_sync_commit *commit, const unsigned char *bytes, size_t length);
+
+typedef enum ln_sync_outcome { LN_SYNC_APPLIED, LN_SYNC_LATE, LN_SYNC_NOT_FINITE, LN_SYNC_NO_OUTCOME } ln_sync_outcome;
+typedef struct ln_sync_ack {
+    uint8_t outcome;
+    uint64_t version, next;
+    uint64_t first_example, examples, batch;
+    uint64_t clock[5]; /* first COMMIT, last that counted, update begins, update ends, ACK made */
+    uint32_t workers, members;
+} ln_sync_ack;
+void ln_sync_ack_write(const ln_sync_ack *ack, unsigned char *bytes);
+bool ln_sync_ack_read(ln_sync_ack *ack, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_beat {
+    uint64_t clock, peer_clock, received;
+} ln_sync_beat;
+void ln_sync_beat_write(const ln_sync_beat *beat, unsigned char *bytes);
+bool ln_sync_beat_read(ln_sync_beat *beat, const unsigned char *bytes, size_t length);
+
+typedef struct ln_sync_saved {
+    uint32_t status;
+    char text[LN_SYNC_SAVED_TEXT + 1];
+} ln_sync_saved;
+size_t ln_sync_saved_write(const ln_sync_saved *saved, unsigned char *bytes);
+bool ln_sync_saved_read(ln_sync_saved *saved, const unsigned char *bytes, size_t length);
 
 #endif

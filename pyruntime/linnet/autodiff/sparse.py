@@ -99,13 +99,18 @@ def _changes(ids: Tensor) -> Tensor:
 
 def rows_of(x: Tensor, indices: Tensor, g: Tensor, from_end: bool = True) -> SparseRows:
     """The gradient of gather(x, indices) along axis 0. from_end: whether indices may be negative."""
-    assert x.shape is not None and indices.shape is not None
+    assert x.shape is not None
+    rest = [d for d in x.shape[1:] if isinstance(d, int)]
+    return SparseRows(row_numbers(x, indices, from_end), ops.reshape(g, [-1, *rest]), tuple(x.shape))
+
+
+def row_numbers(x: Tensor, indices: Tensor, from_end: bool = True) -> Tensor:
+    """What gather(x, indices) along axis 0 looks up: i64 [n], in order, none negative."""
+    assert x.shape is not None
     ids, count = indices.cast("i64"), x.shape[0]
     if from_end and isinstance(count, int):
         ids = elementwise([ids], lambda i: (i < 0).select(i + count, i), "i64")
-    flat = ops.reshape(ids, [-1])
-    rest = [d for d in x.shape[1:] if isinstance(d, int)]
-    return SparseRows(flat, ops.reshape(g, [-1, *rest]), tuple(x.shape))
+    return ops.reshape(ids, [-1])
 
 
 def join(parts: Sequence[SparseRows]) -> SparseRows:

@@ -3,12 +3,17 @@ processes themselves. Each part is imported when it is first used; a module here
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from linnet.sync.contract import signatures
 
 _LAZY: dict[str, str] = {
     # Name -> module. Graphs and files:
+    "signatures": "contract",
     #
     # Server and worker:
+    "Compression": "compression",
     #
     # Cluster and launching:
     "Cluster": "roles",
@@ -19,7 +24,9 @@ _LAZY: dict[str, str] = {
     #
 }
 
-__all__: list[str] = []
+__all__ = [
+    "signatures",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

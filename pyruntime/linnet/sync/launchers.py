@@ -87,7 +87,7 @@ def private_folder() -> Path:
     return folder
 
 
-def _local_socket(job: str) -> str:
+def local_socket(job: str) -> str:
     """Address of the server of a job that runs on this machine alone; a path of a Unix socket holds 107 bytes."""
     name = hashlib.sha256(job.encode()).hexdigest()[:16]
     return f"unix:{private_folder() / name}.sock"
@@ -111,7 +111,7 @@ def _symmetric(
     if servers is not None:
         hosted = tuple(servers)
     elif local_size == size and job:
-        hosted = (_local_socket(job),)
+        hosted = (local_socket(job),)
     elif address is not None:
         hosted = (address,)
     return Cluster(

@@ -171,9 +171,11 @@ def _explicit(settings: dict[str, Any], env: Mapping[str, str]) -> Cluster:
         )  # fmt: skip
     settings.setdefault("rank", 0)
     if world > 1 and not settings.get("servers") and settings["role"] in ("worker", "chief"):
-        master = launchers.master(env)
-        if master is not None:
-            settings.update(servers=(master,), hosts_server=settings["rank"] == 0)
+        # As with other launchers of equal processes: worker 0 has the server.
+        here = settings.get("job") if settings.get("local_size") == world else None
+        hosted = launchers.local_socket(here) if here else launchers.master(env)
+        if hosted is not None:
+            settings.update(servers=(hosted,), hosts_server=settings["rank"] == 0)
     return Cluster(**settings)
 
 

@@ -68,7 +68,9 @@ def accumulation(
         dtype = np.float64 if variable.value.dtype == np.float64 else np.float32
         total = state(graph, f"{variable.name}/accumulated", np.zeros(variable.value.shape, dtype))
         old, kind = total.tensor(loss), REGISTER[g.dtype]
-        adding[total] = g.add_to(old) if isinstance(g, SparseRows) else elementwise([old, g], lambda s, v: s + v, kind)
+        adding[total] = (
+            g.sums().add_to(old) if isinstance(g, SparseRows) else elementwise([old, g], lambda s, v: s + v, kind)
+        )
         means[variable] = elementwise([old, number], lambda s, n, kind=kind: s / n.cast(kind), kind)
         applying[total] = filled(old, 0.0)
     some = elementwise([number], lambda n: n > 0, "bool")

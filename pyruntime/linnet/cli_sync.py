@@ -1,0 +1,11 @@
+"""Commands of training on many machines. Each lives in a module of its own; linnet.cli adds them to its group."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+
+from linnet.cli_launch import launch
+
+COMMANDS: Final[tuple[click.Command, ...]] = (launch,)

@@ -1,0 +1,130 @@
+"""How gradients travel: the names of the encodings, and the encodings themselves on NumPy arrays.
+Workers encode by themselves; these are for tests, simulations and adapters. The bytes are in runtime_c/sync/compress.h."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from linnet._generated.ffi import ffi
+from linnet._library import NULL, exception
+from linnet.errors import UsageError
+from linnet.sync._library import sync_library
+
+_ENCODINGS: Final[dict[str, int]] = {"none": 0, "f16": 1, "bf16": 2, "i8": 3, "topk": 4, "1bit": 5}
+_FORMS: Final = "none, f16, bf16, i8, topk, topk:FRACTION or 1bit"
+
+
+@dataclass(frozen=True)
+class Compression:
+    """One encoding: `name` is "none" (f32), "f16", "bf16", "i8", "topk" or "1bit"; `fraction` of the values of a tensor
+    that topk keeps, in (0, 1]. Raises UsageError for others."""
+
+    name: str = "none"
+    fraction: float = 0.01
+
+    def __post_init__(self) -> None:
+        if self.name not in _ENCODINGS:
+            raise UsageError(
+                "there is no such compression", code=101, expected=_FORMS, got=repr(self.name),
+            )  # fmt: skip
+        if not 0.0 < self.fraction <= 1.0:
+            raise UsageError(
+                "top-k keeps a fraction of the values", code=101, expected="a number in (0, 1], e.g. topk:0.01",
+                got=repr(self.fraction),
+            )  # fmt: skip
+
+    @staticmethod
+    def parse(text: str | Compression) -> Compression:
+        """What a flag says: "none", "f16", "bf16", "i8", "topk", "topk:0.01", "1bit". Raises UsageError."""
+        if isinstance(text, Compression):
+            return text
+        name, colon, number = text.partition(":")
+        if not colon:
+            return Compression(name)
+        try:
+            fraction = float(number)
+        except ValueError:
+            fraction = math.nan
+        if name != "topk" or math.isnan(fraction):
+            raise UsageError("there is no such compression", code=101, expected=_FORMS, got=repr(text))
+        return Compression(name, fraction)
+
+    @property
+    def encoding(self) -> int:
+        """Its number in the protocol and in linnet_sync.h (linnet_sync_compression)."""
+        return _ENCODINGS[self.name]
+
+    def bound(self, count: int) -> int:
+        """The most bytes that `count` values take; exactly so many in all but topk."""
+        return int(sync_library().linnet_sync_encoded_bound(self.encoding, self.fraction, count))
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.fraction:g}" if self.name == "topk" else self.name
+
+
+def _floats(array: np.ndarray, what: str) -> Any:
+    if array.dtype != np.float32 or not array.flags.c_contiguous:
+        raise UsageError(
+            f"`{what}` must be a contiguous array of float32", code=103, expected="float32, C order",
+            got=f"{array.dtype}{'' if array.flags.c_contiguous else ', strided'}",
+        )  # fmt: skip
+    return ffi.cast("float *", ffi.from_buffer(array)) if array.size else NULL
+
+
+def encode(values: np.ndarray, compression: str | Compression, residual: np.ndarray | None = None) -> bytes:
+    """Encodes f32 values of any shape. `residual` (f32, the same shape) is added first, and holds afterwards what the
+    message does not say: give it again with the next gradient (error feedback). Raises UsageError."""
+    chosen = Compression.parse(compression)
+    if residual is not None and residual.shape != values.shape:
+        raise UsageError(
+            "the residual is not of the values' shape", code=104, expected=str(values.shape), got=str(residual.shape)
+        )
+    if residual is not None and np.shares_memory(values, residual):
+        raise UsageError(
+            "`values` and `residual` are the same memory", code=101, hint="give the residual its own array"
+        )
+    pointer = NULL
+    if residual is not None:
+        pointer = _floats(residual, "residual")
+        if not residual.flags.writeable:
+            raise UsageError("`residual` must be writable", code=101)
+    capacity = chosen.bound(values.size)
+    out, used, record = bytearray(capacity), ffi.new("size_t *"), ffi.new("linnet_error *")
+    status = sync_library().linnet_sync_encode(
+        chosen.encoding, chosen.fraction, _floats(values, "values"), pointer, values.size,
+        ffi.from_buffer(out, require_writable=True) if capacity else NULL, capacity, used, record,
+    )  # fmt: skip
+    if status:
+        raise exception(record)
+    return bytes(out[: used[0]])
+
+
+def decode(
+    data: bytes,
+    shape: int | tuple[int, ...],
+    compression: str | Compression,
+    *,
+    add_to: np.ndarray | None = None,
+    weight: float = 1.0,
+) -> np.ndarray:
+    """The f32 values of a message, in `shape`; with `add_to` (f32, that shape) `weight` times them is added to it, and it
+    is returned. Raises SyncError for bytes that are no such message; nothing is written then."""
+    chosen = Compression.parse(compression)
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    out = np.empty(dims, np.float32) if add_to is None else add_to
+    if out.shape != dims:
+        raise UsageError("`add_to` is of another shape", code=104, expected=str(dims), got=str(out.shape))
+    if not out.flags.writeable:
+        raise UsageError("`add_to` must be writable", code=101)
+    record = ffi.new("linnet_error *")
+    status = sync_library().linnet_sync_decode(
+        chosen.encoding, ffi.from_buffer(data) if data else NULL, len(data),
+        NULL if add_to is None else ffi.new("float *", weight), _floats(out, "add_to"), out.size, record,
+    )  # fmt: skip
+    if status:
+        raise exception(record)
+    return out

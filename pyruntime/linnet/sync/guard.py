@@ -1,0 +1,87 @@
+"""No process of a launch outlives it: all carry its token in their environment, and are found by that (Linux's /proc).
+A small process of its own does this even where the launcher was killed by kill -9."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NoReturn
+
+TOKEN: Final = "LINNET_LAUNCH"
+
+
+def descendants(token: str) -> list[int]:
+    """Processes of this user that carry the token of a launch, this one left out: also those that left their group."""
+    wanted = f"{TOKEN}={token}".encode()
+    found = []
+    for entry in Path("/proc").iterdir() if Path("/proc/self/environ").exists() else ():
+        if not entry.name.isdecimal() or int(entry.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # it has ended, or is another user's
+            if wanted in (entry / "environ").read_bytes().split(b"\0") and _alive(entry):
+                found.append(int(entry.name))
+    return found
+
+
+def _alive(entry: Path) -> bool:
+    return (entry / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def end_all(token: str, grace: float) -> int:
+    """SIGTERM to every process of a launch, SIGKILL to those that are there after `grace` seconds; returns how many there
+    were at first."""
+    first = descendants(token)
+    deadline = time.monotonic() + grace
+    _send(first, signal.SIGTERM)
+    left = first
+    while left:
+        if time.monotonic() >= deadline:
+            _send(left, signal.SIGKILL)
+        time.sleep(0.01)
+        left = descendants(token)
+    return len(first)
+
+
+def _send(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class Guard:
+    """Waits for the end of the process that made it. close() lets it go; any other end makes it end all processes of the
+    launch and remove the files. Linux only; elsewhere it removes the files alone."""
+
+    def __init__(self, token: str, files: Sequence[Path], grace: float) -> None:
+        reader, self._pipe = os.pipe()  # only this process holds the writing end: children do not inherit it
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._watch(reader, token, files, grace)
+        os.close(reader)
+
+    def _watch(self, reader: int, token: str, files: Sequence[Path], grace: float) -> NoReturn:
+        try:
+            os.setsid()  # Ctrl-C is for the launcher
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_IGN)
+            null = os.open(os.devnull, os.O_RDWR)
+            for fd in range(3):
+                os.dup2(null, fd)  # who waits for the launcher's output does not wait for this process
+            os.close(self._pipe)
+            if os.read(reader, 1) == b"":
+                end_all(token, grace)
+                for file in files:
+                    file.unlink(missing_ok=True)
+        finally:
+            os._exit(0)
+
+    def close(self) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, b"x")
+        os.close(self._pipe)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)

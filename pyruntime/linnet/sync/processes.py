@@ -1,0 +1,274 @@
+"""Runs the processes of a job on this machine, as `linnet launch` does: starts them, shows what they print, passes signals on,
+restarts or ends them, and leaves none behind. One thread, one loop."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Final
+
+from linnet.sync import guard, launchers
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_PASSED: Final = (*_ENDING, signal.SIGUSR1, signal.SIGUSR2)
+_LINE: Final = 1 << 16  # bytes of a line that are shown in one piece
+
+
+@dataclasses.dataclass(eq=False)
+class _Process:
+    """One process of the job and what is known of it. rank: among its role."""
+
+    role: str
+    rank: int
+    env: dict[str, str]
+    running: subprocess.Popen[bytes] | None = None
+    restarts: int = 0
+    start_at: float | None = None  # when it is to be started (again)
+    status: int | None = None  # of its last end, as subprocess gives it
+    told: bool = False  # was asked to end by the launcher
+
+    @property
+    def name(self) -> str:
+        return f"{self.role} {self.rank}"
+
+
+class Job:
+    """The processes of a job on this machine. `run` gives the exit status for the shell.
+
+    command: what every process runs. workers, servers: how many of them. Without servers, worker 0 has the server. restarts:
+    how often a process that fails is started again. grace: seconds between asking a process to end and killing it. nodes,
+    node, address: for several machines with equal numbers of workers: how many, which one this is, and HOST:PORT of the
+    server on the first.
+    """
+
+    def __init__(
+        self, command: Sequence[str], workers: int, servers: int = 0, *, restarts: int = 0, grace: float = 10.0,
+        nodes: int = 1, node: int = 0, address: str = "",
+    ) -> None:  # fmt: skip
+        self.command, self.restarts, self.grace = list(command), restarts, grace
+        self.token = secrets.token_hex(8)
+        name = f"launch-{self.token}"
+        self.addresses = [launchers.local_socket(f"{name}/{k}") for k in range(servers)]
+        shared = {
+            **os.environ, "PYTHONUNBUFFERED": "1", guard.TOKEN: self.token, "LINNET_JOB": name,
+            "LINNET_WORLD_SIZE": str(workers * nodes),
+        }  # fmt: skip
+        if nodes > 1:
+            host, _, port = address.rpartition(":")
+            shared |= {"MASTER_ADDR": host.strip("[]"), "MASTER_PORT": port}
+        if servers:
+            shared["LINNET_SERVERS"] = ",".join(self.addresses)
+        elif nodes == 1:
+            self.addresses = [launchers.local_socket(name)]  # where worker 0 will have its server
+
+        def process(role: str, local: int, rank: int, count: int) -> _Process:
+            place = {"LINNET_ROLE": role, "LINNET_RANK": rank, "LINNET_LOCAL_RANK": local, "LINNET_LOCAL_SIZE": count}
+            return _Process(role, rank, {**shared, **{k: str(v) for k, v in place.items()}})
+
+        self.processes = [process("server", k, k, servers) for k in range(servers)]
+        self.processes += [process("worker", i, node * workers + i, workers) for i in range(workers)]
+        self._width = max(len(p.name) for p in self.processes)
+        self._selector = selectors.DefaultSelector()
+        self._rests: dict[IO[bytes], bytes] = {}
+        self._failure: int | None = None  # exit status decided by the first failure
+        self._signal: int | None = None
+        self._kill_at: float | None = None  # when those that were asked to end are killed
+
+    # ---- the loop ------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Runs the job to its end: 0 when all went well; the status of the first process that failed (128 + n where signal n
+        killed it); 128 + n where signal n ended the launcher, unless every process then ended with 0."""
+        files = [Path(address.partition(":")[2]) for address in self.addresses]
+        watcher = guard.Guard(self.token, files, self.grace)
+        woken, wake = os.pipe()
+        for fd in (woken, wake):
+            os.set_blocking(fd, False)
+        handlers = {number: signal.signal(number, lambda *_: None) for number in (*_PASSED, signal.SIGCHLD)}
+        previous = signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._selector.register(woken, selectors.EVENT_READ)
+        try:
+            for process in self.processes:
+                self._start(process)
+            while any(p.running is not None or p.start_at is not None for p in self.processes):
+                self._turn(woken)
+        finally:
+            guard.end_all(self.token, self.grace if sys.exc_info()[0] is None else 0)
+            for pipe in list(self._rests):
+                self._show(pipe)
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(previous)
+            self._selector.close()
+            for fd in (woken, wake):
+                os.close(fd)
+            watcher.close()
+            for file in files:
+                file.unlink(missing_ok=True)
+        return self._result()
+
+    def _turn(self, woken: int) -> None:
+        moments = [p.start_at for p in self.processes if p.start_at is not None]
+        if self._kill_at is not None:
+            moments.append(self._kill_at)
+        wait = max(0.0, min(moments) - time.monotonic()) if moments else None
+        for key, _ in self._selector.select(wait):
+            if key.fd == woken:
+                for number in os.read(woken, 4096):
+                    if number in _PASSED:
+                        self._pass_on(number)
+            else:
+                self._show(key.fileobj)  # type: ignore[arg-type]
+        for process in self.processes:
+            if process.running is not None and process.running.poll() is not None:
+                self._ended(process)
+        now = time.monotonic()
+        for process in self.processes:
+            if process.start_at is not None and process.start_at <= now:
+                self._start(process)
+        if self._kill_at is not None and self._kill_at <= now:
+            self._kill_at = None
+            for process in self.processes:
+                if process.running is not None:
+                    self._say(f"{process.name} did not end within {self.grace:g} s and is killed")
+                    self._send(process, signal.SIGKILL)
+
+    # ---- processes -----------------------------------------------------------------------------------------------
+
+    def _start(self, process: _Process) -> None:
+        process.start_at = process.status = None
+        process.env["LINNET_RESTART"] = str(process.restarts)
+        process.running = subprocess.Popen(
+            self.command, env=process.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            process_group=0,
+        )  # fmt: skip
+        for pipe, out in ((process.running.stdout, sys.stdout), (process.running.stderr, sys.stderr)):
+            assert pipe is not None
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, (process, out))
+            self._rests[pipe] = b""
+
+    def _ended(self, process: _Process) -> None:
+        assert process.running is not None
+        for pipe in (process.running.stdout, process.running.stderr):
+            if pipe in self._rests:
+                self._show(pipe)
+        process.status, process.running = process.running.returncode, None
+        ending = self._failure is not None or self._signal is not None
+        if process.status == 0 or process.told:
+            if process.role == "worker" and not ending and self._workers_done():
+                self._ask_to_end([p for p in self.processes if p.role == "server"], signal.SIGTERM)
+            return
+        if ending:
+            return
+        how = _how(process.status)
+        if process.restarts < self.restarts:
+            pause = min(5.0, 0.1 * 2**process.restarts)
+            process.restarts += 1
+            process.start_at = time.monotonic() + pause
+            self._say(f"{process.name} {how}; restart {process.restarts} of {self.restarts} in {pause:g} s")
+            return
+        self._failure = _shell_status(process.status)
+        others = [p for p in self.processes if p.running is not None]
+        self._say(f"{process.name} {how}" + (f"; the other {len(others)} are ended" if others else ""))
+        self._ask_to_end(self.processes, signal.SIGTERM)
+
+    def _workers_done(self) -> bool:
+        return all(p.status == 0 and p.start_at is None for p in self.processes if p.role == "worker")
+
+    def _ask_to_end(self, processes: Sequence[_Process], number: int) -> None:
+        for process in processes:
+            process.start_at = None
+            process.told = True
+            self._send(process, number)
+        self._kill_at = time.monotonic() + self.grace
+
+    def _pass_on(self, number: int) -> None:
+        if number not in _ENDING:
+            for process in self.processes:
+                self._send(process, number)
+        elif self._signal is None:
+            self._signal = number
+            self._ask_to_end(self.processes, number)
+        else:
+            self._kill_at = time.monotonic()  # asked twice
+
+    @staticmethod
+    def _send(process: _Process, number: int) -> None:
+        """To the process and the ones it has started."""
+        if process.running is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.running.pid, number)
+
+    def _result(self) -> int:
+        if self._failure is not None:
+            return self._failure
+        if self._signal is not None:
+            return 0 if all(p.status == 0 for p in self.processes) else 128 + self._signal
+        # A server that was asked to end when the work was done may do so by SIGTERM's default.
+        bad = [p.status for p in self.processes if p.status not in (0, -signal.SIGTERM, 128 + signal.SIGTERM)]
+        return _shell_status(bad[0] or 0) if bad else 0
+
+    # ---- output --------------------------------------------------------------------------------------------------
+
+    def _show(self, pipe: IO[bytes]) -> None:
+        """Whole lines of what a process has printed, with its name before each; the rest waits, until the pipe ends."""
+        process, out = self._selector.get_key(pipe).data
+        while True:
+            try:
+                data = os.read(pipe.fileno(), _LINE)
+            except BlockingIOError:
+                return
+            rest = self._rests[pipe] + data
+            *lines, rest = rest.split(b"\n")
+            if rest and (not data or len(rest) >= _LINE):
+                lines, rest = [*lines, rest], b""
+            self._rests[pipe] = rest
+            # A progress bar draws over itself: what it showed last is the line.
+            self._write(out, process.name, [line.rstrip(b"\r").rpartition(b"\r")[2] for line in lines])
+            if not data:
+                self._selector.unregister(pipe)
+                del self._rests[pipe]
+                pipe.close()
+                return
+
+    def _write(self, out: IO[str], name: str, lines: Sequence[bytes]) -> None:
+        prefix = f"[{name}]".ljust(self._width + 2).encode()
+        try:
+            out.buffer.write(b"".join(prefix + b" " + line + b"\n" for line in lines))  # type: ignore[attr-defined]
+            out.flush()
+        except BrokenPipeError:  # nobody reads any more
+            os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
+            self._pass_on(signal.SIGTERM)
+
+    def _say(self, text: str) -> None:
+        self._write(sys.stderr, "launch", [text.encode()])
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was killed by signal {-status}"
+
+
+def _shell_status(status: int) -> int:
+    return 128 - status if status < 0 else status
+
+
+def command_of(program: str, arguments: Sequence[str], module: bool) -> list[str]:
+    """The command line of a Python script or module, or of any other program."""
+    if module:
+        return [sys.executable, "-m", program, *arguments]
+    return [*([sys.executable] if program.endswith(".py") else []), program, *arguments]

@@ -1,0 +1,54 @@
+/* crc32c.h - the ways to compute CRC-32C that crc32c.c chooses from, and three streams at once for processors that have
+ * an instruction for it: its result takes three cycles, but one may begin in each. */
+#ifndef LN_SYNC_CRC32C_H
+#define LN_SYNC_CRC32C_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* Each takes and gives the register, which is the complement of the CRC. */
+uint32_t ln_sync_crc32c_table(uint32_t crc, const unsigned char *data, size_t size);
+uint32_t ln_sync_crc32c_sse42(uint32_t crc, const unsigned char *data, size_t size);
+uint32_t ln_sync_crc32c_arm(uint32_t crc, const unsigned char *data, size_t size);
+
+/* Before the rest of this file, an ISA's file defines CRC_BYTE(crc, byte), CRC_WORD(crc, 64-bit word) and
+ * CRC_PRODUCT(a, b), the product of two 32-bit polynomials. */
+#ifdef CRC_WORD
+
+static inline uint64_t crc32c_word(const unsigned char *data) {
+    uint64_t word;
+    memcpy(&word, data, sizeof word);
+    return word;
+}
+
+/* Three blocks side by side. The registers of the first two are then moved over the bytes behind them, which is a
+ * product with x^(8 n) modulo the polynomial: `twice` is x^(16 size - 33), `once` x^(8 size - 33), bits reversed; the
+ * instruction multiplies by x^32 and reduces, and the product of reversed numbers is x times too large. (Gopal et al.,
+ * "Fast CRC Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011.) */
+static inline uint32_t crc32c_three(uint32_t crc, const unsigned char *data, size_t size, uint32_t twice,
+                                    uint32_t once) {
+    uint32_t second = 0, third = 0;
+    for (size_t i = 0; i < size; i += 8) {
+        crc = CRC_WORD(crc, crc32c_word(data + i));
+        second = CRC_WORD(second, crc32c_word(data + size + i));
+        third = CRC_WORD(third, crc32c_word(data + 2 * size + i));
+    }
+    return third ^ CRC_WORD(0, CRC_PRODUCT(crc, twice) ^ CRC_PRODUCT(second, once));
+}
+
+static inline uint32_t crc32c_streams(uint32_t crc, const unsigned char *data, size_t size) {
+    enum { LARGE = 4096, SMALL = 256 };
+    for (; size > 0 && ((uintptr_t)data & 7); data++, size--) crc = CRC_BYTE(crc, *data);
+    for (; size >= 3 * LARGE; data += 3 * LARGE, size -= 3 * LARGE)
+        crc = crc32c_three(crc, data, LARGE, 0x54a86326, 0x82f89c77);
+    for (; size >= 3 * SMALL; data += 3 * SMALL, size -= 3 * SMALL)
+        crc = crc32c_three(crc, data, SMALL, 0xdd7e3b0c, 0xb9e02b86);
+    for (; size >= 8; data += 8, size -= 8) crc = CRC_WORD(crc, crc32c_word(data));
+    for (; size > 0; data++, size--) crc = CRC_BYTE(crc, *data);
+    return crc;
+}
+
+#endif
+
+#endif

@@ -1,0 +1,264 @@
+"""`linnet launch` with real processes: what they are told, what is shown, exit statuses, restarts, signals, and that nothing
+is left behind, whatever kills the launcher."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+MARK = "LINNET_TEST_MARK"
+
+
+def marked(mark: str) -> list[int]:
+    """Processes that have inherited the mark of a test; found here in another way than the launcher's own."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdecimal() and f"{MARK}={mark}\0".encode() in (entry / "environ").read_bytes() + b"\0":
+                found.append(int(entry.name))
+    return [pid for pid in found if pid != os.getpid()]
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "this took too long"
+        time.sleep(0.01)
+
+
+class Launcher:
+    """Runs `linnet launch` on a script, and knows all processes that come from it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.mark = folder, uuid.uuid4().hex
+
+    def start(self, script: str, *options: str, arguments: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        path = self.folder / "script.py"
+        path.write_text("import os, signal, subprocess, sys, time\n" + script)
+        return subprocess.Popen(
+            [sys.executable, "-m", "linnet", "launch", *options, str(path), *arguments], env={**os.environ, MARK: self.mark},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder,
+        )  # fmt: skip
+
+    def run(self, script: str, *options: str, arguments: tuple[str, ...] = ()) -> tuple[int, list[str], list[str]]:
+        """Exit status and the lines of stdout and stderr, when no process is left."""
+        ran = self.start(script, *options, arguments=arguments)
+        out, err = ran.communicate(timeout=60)
+        assert marked(self.mark) == []
+        return ran.returncode, out.splitlines(), err.splitlines()
+
+    def names(self) -> set[str]:
+        """Files that the script's processes have made."""
+        return {path.name for path in self.folder.iterdir()} - {"script.py"}
+
+
+@pytest.fixture
+def launcher(tmp_path: Path) -> Iterator[Launcher]:
+    made = Launcher(tmp_path)
+    yield made
+    for pid in marked(made.mark):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+ROLE = "from linnet.sync import cluster\nc = cluster()\n"
+
+
+def test_processes_know_their_place_and_lines_their_process(launcher: Launcher) -> None:
+    script = ROLE + (
+        "print(c.role, c.rank, c.world_size, c.local_rank, c.local_size, c.hosts_server, *sys.argv[1:])\n"
+        "print('server', *c.servers, file=sys.stderr)\n"
+    )
+    status, out, err = launcher.run(script, "-n", "3", arguments=("-n", "9", "--lr=1"))
+    assert status == 0
+    assert sorted(out) == [f"[worker {r}] worker {r} 3 {r} 3 {r == 0} -n 9 --lr=1" for r in range(3)]
+    addresses = {line.split()[-1] for line in err}
+    assert len(err) == 3 and len(addresses) == 1 and addresses.pop().startswith("unix:/")
+    # Servers are asked to end when the workers are done: not before they have said who they are.
+    script += (
+        "open(f'{c.role}{c.rank}', 'w').close()\n"
+        "while not (os.path.exists('server0') and os.path.exists('server1')):\n    time.sleep(0.01)\n"
+    )
+    status, out, err = launcher.run(script, "-n", "2", "--servers", "2")
+    assert status == 0
+    expected = [f"[server {r}] server {r} 2 {r} 2 False" for r in range(2)] + [
+        f"[worker {r}] worker {r} 2 {r} 2 False" for r in range(2)
+    ]
+    assert sorted(out) == expected and len({line.split("] ")[1] for line in err}) == 1 and len(err[0].split()) == 5
+
+
+def test_lines_are_whole(launcher: Launcher) -> None:
+    script = (
+        "w = sys.stdout.write\n"
+        "w('half'); sys.stdout.flush(); time.sleep(0.1); w(' and half\\n')\n"
+        "w('10%\\r50%\\r100%\\r\\n'); w('\\n'); w('x' * 200000 + '\\n'); w('no end')\n"
+    )
+    status, out, _ = launcher.run(script)
+    assert status == 0 and out[0] == "[worker 0] half and half" and out[1] == "[worker 0] 100%"
+    assert out[2].rstrip() == "[worker 0]" and out[-1] == "[worker 0] no end"
+    assert "".join(line.removeprefix("[worker 0] ") for line in out[3:-1]) == "x" * 200000
+
+
+def test_the_first_failure_ends_all_and_is_the_status(launcher: Launcher) -> None:
+    script = ROLE + "time.sleep(0.2 if c.rank == 1 else 60)\nsys.exit(7)\n"
+    began = time.monotonic()
+    status, _, err = launcher.run(script, "-n", "3", "--servers", "1")
+    assert status == 7 and time.monotonic() - began < 20
+    assert "worker 1 ended with status 7" in err[-1] and "the other 3" in err[-1]
+    status, _, err = launcher.run(ROLE + "c.rank == 0 and os.kill(os.getpid(), 9)\ntime.sleep(60)\n", "-n", "2")
+    assert status == 137 and "SIGKILL" in err[-1]
+
+
+def test_restarts(launcher: Launcher) -> None:
+    script = ROLE + (
+        "again = int(os.environ['LINNET_RESTART'])\nprint('run', again)\n"
+        "open(f'{c.role}{c.rank}.{again}', 'w').close()\nsys.exit(3 if c.rank == 1 and again < 2 else 0)\n"
+    )
+    status, out, err = launcher.run(script, "-n", "2", "--restarts", "2")
+    assert status == 0 and launcher.names() == {"worker0.0", "worker1.0", "worker1.1", "worker1.2"}
+    assert out.count("[worker 1] run 2") == 1 and "restart 2 of 2" in err[-1]
+    assert launcher.run(script, "-n", "2", "--restarts", "1")[0] == 3
+
+
+SERVER = ROLE + (
+    "def end(*_):\n    open('saved', 'w').close()\n    sys.exit(0)\n"
+    "if c.role == 'server':\n    signal.signal(signal.SIGTERM, end)\n    open('up', 'w').close()\n    time.sleep(60)\n"
+    "while not os.path.exists('up'):\n    time.sleep(0.01)\n"
+)
+
+
+def test_servers_end_in_order_when_the_workers_are_done(launcher: Launcher) -> None:
+    status, _, err = launcher.run(SERVER, "-n", "2", "--servers", "1")
+    assert status == 0 and err == [] and "saved" in launcher.names()
+
+
+def test_who_does_not_end_is_killed(launcher: Launcher) -> None:
+    script = ROLE + (
+        "if c.role == 'server':\n    signal.signal(signal.SIGTERM, signal.SIG_IGN)\n    open('up', 'w').close()\n"
+        "    time.sleep(60)\n"
+        "while not os.path.exists('up'):\n    time.sleep(0.01)\n"
+    )
+    status, _, err = launcher.run(script, "--servers", "1", "--grace", "0.3")
+    assert status == 137 and "did not end within 0.3 s" in err[-1]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signals_are_passed_on(launcher: Launcher, number: signal.Signals) -> None:
+    script = ROLE + (
+        f"def end(n, _):\n    open(f'got{{c.rank}}.{{n}}', 'w').close()\n    sys.exit(0)\nsignal.signal({int(number)}, end)\n"
+        "open(f'up{c.rank}', 'w').close()\ntime.sleep(60)\n"
+    )
+    ran = launcher.start(script, "-n", "2")
+    wait_for(lambda: {"up0", "up1"} <= launcher.names())
+    ran.send_signal(number)
+    ran.communicate(timeout=20)
+    assert ran.returncode == 0 and {f"got{r}.{int(number)}" for r in (0, 1)} <= launcher.names()
+    assert marked(launcher.mark) == []
+
+
+def test_status_of_a_signal_that_ends_them(launcher: Launcher) -> None:
+    ran = launcher.start("open('up', 'w').close()\ntime.sleep(60)\n")
+    wait_for(lambda: "up" in launcher.names())
+    ran.send_signal(signal.SIGTERM)
+    ran.communicate(timeout=20)
+    assert ran.returncode == 128 + signal.SIGTERM and marked(launcher.mark) == []
+
+
+def test_other_signals_reach_the_processes_and_a_second_one_is_not_waited_for(launcher: Launcher) -> None:
+    script = (
+        "signal.signal(signal.SIGUSR1, lambda *_: open('usr1', 'w').close())\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "open('up', 'w').close()\n[time.sleep(1) for _ in range(60)]\n"
+    )
+    ran = launcher.start(script)
+    wait_for(lambda: "up" in launcher.names())
+    ran.send_signal(signal.SIGUSR1)
+    wait_for(lambda: "usr1" in launcher.names())
+    began = time.monotonic()
+    for _ in range(2):
+        ran.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    ran.communicate(timeout=20)
+    assert ran.returncode == 130 and time.monotonic() - began < 8
+
+
+# A process that has left its group and session, and does not want to go.
+STRAY = (
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+    "subprocess.Popen([sys.executable, '-c', \"import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "open('stray', 'w').close(); time.sleep(60)\"], start_new_session=True)\n"
+)
+
+
+def test_nothing_outlives_a_launch(launcher: Launcher) -> None:
+    wait = "while not os.path.exists('stray'):\n    time.sleep(0.01)\n"
+    status, _, _ = launcher.run(STRAY + wait, "-n", "1", "--grace", "0.2")
+    assert status == 0  # and run() has seen that nothing is left
+
+
+def test_nothing_outlives_a_launcher_that_is_killed(launcher: Launcher) -> None:
+    script = (
+        ROLE + "open(f'at{c.rank}', 'w').write(c.servers[0])\nif c.address:\n    open(c.address[5:], 'w').close()\n"
+    )
+    ran = launcher.start(script + STRAY + "time.sleep(60)\n", "-n", "3", "--grace", "0.3")
+    wait_for(lambda: {"at0", "at1", "at2", "stray"} <= launcher.names())
+    socket = Path((launcher.folder / "at0").read_text().removeprefix("unix:"))
+    assert socket.exists() and len(marked(launcher.mark)) >= 5
+    ran.kill()
+    wait_for(lambda: marked(launcher.mark) == [])
+    assert not socket.exists()
+    ran.communicate()
+
+
+@pytest.mark.parametrize("delay", [0.15, 0.2, 0.25, 0.3, 0.35, 0.4])
+def test_killed_while_it_starts(launcher: Launcher, delay: float) -> None:
+    ran = launcher.start("time.sleep(60)\n", "-n", "4", "--grace", "0.1")
+    time.sleep(delay)
+    ran.kill()
+    wait_for(lambda: marked(launcher.mark) == [])
+    ran.communicate()
+
+
+def test_when_nobody_reads(launcher: Launcher) -> None:
+    ran = launcher.start("while True:\n    print('y' * 1000)\n", "-n", "2")
+    assert ran.stdout is not None and ran.stdout.readline()
+    ran.stdout.close()
+    assert ran.wait(timeout=20) != 0
+    wait_for(lambda: marked(launcher.mark) == [])
+
+
+def test_programs_modules_and_mistakes(
+    launcher: Launcher, linnet_command: Callable[..., subprocess.CompletedProcess[str]]
+) -> None:
+    ran = linnet_command("launch", "-n", "2", "sh", "-c", "echo $LINNET_RANK of $LINNET_WORLD_SIZE")
+    assert sorted(ran.stdout.splitlines()) == ["[worker 0] 0 of 2", "[worker 1] 1 of 2"]
+    ran = linnet_command("launch", "-m", "json.tool", "/nowhere")
+    assert ran.returncode == 1 or ran.returncode == 2
+    for arguments, word in (
+        (("none.py",), "none.py"), (("no-such-program",), "no-such-program"), (("-n", "0", "x.py"), "-n"),
+        (("--nodes", "2", "sh"), "--at"), (("--nodes", "2", "--at", "h:1", "--node", "2", "sh"), "--node"),
+        (("--nodes", "2", "--at", "h:1", "--servers", "1", "sh"), "--servers"), ((), "PROGRAM"),
+    ):  # fmt: skip
+        ran = linnet_command("launch", *arguments)
+        assert ran.returncode in (1, 2) and word in ran.stderr and ran.stderr.count("\n") == 1, ran.stderr
+
+
+def test_several_machines(launcher: Launcher) -> None:
+    script = ROLE + "print(c.rank, c.world_size, c.local_rank, c.servers[0], c.address)\n"
+    lines: list[str] = []
+    for node in range(2):
+        status, out, err = launcher.run(
+            script, "-n", "2", "--nodes", "2", "--node", str(node), "--at", "127.0.0.1:4711"
+        )
+        assert status == 0, err
+        lines += out
+    at = "127.0.0.1:4711"
+    assert sorted(lines) == [f"[worker {r}] {r} 4 {r % 2} {at} {at if r == 0 else None}" for r in range(4)]
