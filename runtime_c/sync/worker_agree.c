@@ -74,7 +74,8 @@ static ln_sync_refusal check_shard(worker_link *link, const ln_sync_welcome *wel
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, false);
     }
     if (welcome->epoch < link->epoch) {
-        ln_sync_fail(&error, LINNET_SUPERSEDED, "a server was started again from an older state, or beside a newer one");
+        ln_sync_fail(&error, LINNET_SUPERSEDED,
+                     "a server was started again from an older state, or beside a newer one");
         ln_sync_expected(&error, "epoch %llu or later", (unsigned long long)link->epoch);
         ln_sync_got(&error, "epoch %llu", (unsigned long long)welcome->epoch);
         return object(link, LN_SYNC_SUPERSEDED, &error, false);
@@ -93,7 +94,8 @@ static bool number_known(worker_link *link, const ln_sync_welcome *welcome) {
     }
     if (worker->number == LN_SYNC_NO_WORKER) {
         worker->lead = (link->index + 1) % worker->link_count;
-        ln_sync_fail(&error, LINNET_UNREACHABLE, "waiting for the server of shard 0, which gives workers their numbers");
+        ln_sync_fail(&error, LINNET_UNREACHABLE,
+                     "waiting for the server of shard 0, which gives workers their numbers");
     } else {
         ln_sync_fail(&error, LINNET_PROTOCOL_ERROR, "the server gave another worker's number");
     }
@@ -191,20 +193,14 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
     bool fatal = false;
     const char *hint = "the server's own record says more";
     switch (refuse->why) {
-    case LN_SYNC_BAD_VERSION:
-        hint = "install the same version of linnet on both sides", fatal = true;
-        break;
+    case LN_SYNC_BAD_VERSION: hint = "install the same version of linnet on both sides", fatal = true; break;
     case LN_SYNC_UNKNOWN_JOB:
     case LN_SYNC_MODEL_DIFFERS:
         hint = "start servers and workers with files of one linnet.sync.signatures or partition";
         status = LINNET_OTHER_MODEL, fatal = true;
         break;
-    case LN_SYNC_IN_USE:
-        hint = "give each worker a number of its own, or let the server choose (-1)";
-        break;
-    case LN_SYNC_FULL:
-        hint = "raise max_workers at the server";
-        break;
+    case LN_SYNC_IN_USE: hint = "give each worker a number of its own, or let the server choose (-1)"; break;
+    case LN_SYNC_FULL: hint = "raise max_workers at the server"; break;
     case LN_SYNC_NOT_AUTHENTICATED:
         hint = "give both sides the same key file", status = LINNET_NOT_AUTHENTICATED, fatal = true;
         break;
@@ -214,8 +210,7 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
     case LN_SYNC_SHUTTING_DOWN:
         hint = "start the server again: workers go on where they were", status = LINNET_CONNECTION_LOST;
         break;
-    default:
-        status = LINNET_PROTOCOL_ERROR;
+    default: status = LINNET_PROTOCOL_ERROR;
     }
     ln_sync_fail(&error, status, "the server refuses: %s%s%.100s", ln_sync_refusal_name(refuse->why),
                  refuse->text[0] ? ": " : "", refuse->text);

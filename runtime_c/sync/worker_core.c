@@ -16,7 +16,8 @@ static void heartbeat_came(worker_link *link, const ln_sync_beat *beat, uint64_t
     link->peer_clock = beat->clock;
     link->peer_clock_at = now;
     if (beat->peer_clock == 0) return;
-    /* RFC 5905, section 8: t1 our clock when we sent, t2 theirs when that came, t3 theirs when they sent, t4 ours now. */
+    /* RFC 5905, section 8: t1 our clock when we sent, t2 theirs when that came, t3 theirs when they sent, t4 ours now.
+     */
     const int64_t t1 = (int64_t)beat->peer_clock, t2 = (int64_t)beat->received, t3 = (int64_t)beat->clock;
     const int64_t t4 = (int64_t)now, delay = (t4 - t1) - (t3 - t2);
     if (delay < 0) return;
@@ -38,14 +39,12 @@ static ln_sync_refusal control(worker_link *link, const ln_sync_header *header, 
     switch (header->type) {
     case LN_SYNC_WELCOME:
         return ln_sync_welcome_read(&welcome, payload, length) ? ln_worker_welcomed(link, &welcome) : LN_SYNC_MALFORMED;
-    case LN_SYNC_TENSORS:
-        return ln_worker_announced(link, payload, length);
+    case LN_SYNC_TENSORS: return ln_worker_announced(link, payload, length);
     case LN_SYNC_REFUSE:
         if (!ln_sync_refuse_read(&refuse, payload, length)) return LN_SYNC_MALFORMED;
         ln_worker_refused(link, &refuse);
         return LN_SYNC_FINE;
-    case LN_SYNC_SAME:
-        return ln_worker_same(link, payload, length);
+    case LN_SYNC_SAME: return ln_worker_same(link, payload, length);
     case LN_SYNC_ACK:
         return ln_sync_ack_read(&ack, payload, length) ? ln_worker_acked(link, header->step, &ack) : LN_SYNC_MALFORMED;
     case LN_SYNC_HEARTBEAT:
@@ -65,8 +64,7 @@ static ln_sync_refusal control(worker_link *link, const ln_sync_header *header, 
         ln_sync_hint(&error, "start it again: workers go on where they were");
         ln_worker_end(link, &error, false);
         return LN_SYNC_FINE;
-    default:
-        return LN_SYNC_UNEXPECTED;
+    default: return LN_SYNC_UNEXPECTED;
     }
 }
 
@@ -212,23 +210,12 @@ static void check_time(worker_link *link, uint64_t now) {
 static void go_on(worker_link *link) {
     if (link->done) return;
     switch (link->worker->work) {
-    case WORKER_IDLE:
-        break;
-    case WORKER_AGREE:
-        link->done = true;
-        break;
-    case WORKER_PULL:
-        ln_worker_ask(link);
-        break;
-    case WORKER_ROWS:
-        ln_worker_ask_rows(link);
-        break;
-    case WORKER_PUSH:
-        ln_worker_push(link);
-        break;
-    case WORKER_SAVE:
-        link->sent = link->sent || ln_worker_send(link, LN_SYNC_SNAPSHOT, 0, NULL, 0);
-        break;
+    case WORKER_IDLE: break;
+    case WORKER_AGREE: link->done = true; break;
+    case WORKER_PULL: ln_worker_ask(link); break;
+    case WORKER_ROWS: ln_worker_ask_rows(link); break;
+    case WORKER_PUSH: ln_worker_push(link); break;
+    case WORKER_SAVE: link->sent = link->sent || ln_worker_send(link, LN_SYNC_SNAPSHOT, 0, NULL, 0); break;
     case WORKER_LEAVE:
         link->sent = link->sent || ln_worker_send(link, LN_SYNC_BYE, 0, NULL, 0);
         link->done = link->sent && ln_sync_stream_idle(link->stream);
@@ -268,7 +255,8 @@ void ln_sync_worker_begin_leave(ln_sync_worker *worker) {
 }
 
 static const char *doing(const ln_sync_worker *worker) {
-    static const char *const WORDS[] = {"nothing", "to agree", "values", "rows", "an answer to a push", "a snapshot", ""};
+    static const char *const WORDS[] = {"nothing",    "to agree", "values", "rows", "an answer to a push",
+                                        "a snapshot", ""};
     return WORDS[worker->work];
 }
 
@@ -277,7 +265,8 @@ static linnet_status out_of_reach(const worker_link *link, linnet_error *error) 
     if (!record.code) ln_sync_fail(&record, LINNET_UNREACHABLE, "no connection");
     ln_sync_at(&record, link->address);
     if (!record.hint[0])
-        ln_sync_hint(&record, "is the server of shard %d running there? lost_ms sets how long a worker waits", link->shard);
+        ln_sync_hint(&record, "is the server of shard %d running there? lost_ms sets how long a worker waits",
+                     link->shard);
     if (error) *error = record;
     return (linnet_status)record.code;
 }
@@ -292,7 +281,8 @@ static linnet_status too_late(const ln_sync_worker *worker, const worker_link *l
 }
 
 /* Why the link's part of the work can never be done, or OK. */
-static linnet_status hopeless(const ln_sync_worker *worker, const worker_link *link, uint64_t now, linnet_error *error) {
+static linnet_status hopeless(const ln_sync_worker *worker, const worker_link *link, uint64_t now,
+                              linnet_error *error) {
     const uint64_t since = link->lost_at > worker->begun_at ? link->lost_at : worker->begun_at;
     const uint64_t limit = (uint64_t)worker->config.timeout_ms * LN_SYNC_MS;
     if (link->state != WORKER_OPEN && now - since > (uint64_t)worker->config.lost_ms * LN_SYNC_MS)
@@ -323,12 +313,8 @@ static linnet_status conclude(ln_sync_worker *worker, linnet_error *error) {
         for (int i = 0; i < worker->link_count; i++)
             if (i == 0 || worker->links[i].next < worker->step) worker->step = worker->links[i].next;
         break;
-    case WORKER_PULL:
-        ln_worker_pulled(worker);
-        break;
-    case WORKER_PUSH:
-        ln_worker_pushed(worker);
-        break;
+    case WORKER_PULL: ln_worker_pulled(worker); break;
+    case WORKER_PUSH: ln_worker_pushed(worker); break;
     case WORKER_SAVE:
         for (int i = 0; !status && i < worker->link_count; i++)
             if (worker->links[i].unsaved.code) {
@@ -336,8 +322,7 @@ static linnet_status conclude(ln_sync_worker *worker, linnet_error *error) {
                 if (error) *error = worker->links[i].unsaved;
             }
         break;
-    default:
-        break;
+    default: break;
     }
     for (int i = 0; i < worker->link_count; i++) worker->links[i].failures = 0;
     return status;
@@ -455,7 +440,8 @@ void ln_sync_worker_free(ln_sync_worker *worker) {
         free(tensor->converted);
         free(tensor->ids);
         free(tensor->sums);
-        free(tensor->order);
+        free(tensor->looked_up);
+        free(tensor->places);
     }
     free(worker->tensors);
     free(worker->by_name);

@@ -33,29 +33,30 @@ ln_sync_stream *ln_sync_worker_stream(const ln_sync_worker *worker, int link);
 void ln_sync_worker_connected(ln_sync_worker *worker, int link);
 /* There is no connection any more, or it could not be made. `why` may be NULL. The stream is reset. */
 void ln_sync_worker_lost(ln_sync_worker *worker, int link, const linnet_error *why);
-/* After bytes were moved, and whenever ln_sync_worker_deadline is over: heartbeats, silence, what waits for room in a
- * stream. */
+/* Heartbeats, silence, what waits for room in a stream. After bytes were moved, and when the deadline is over. */
 void ln_sync_worker_advance(ln_sync_worker *worker);
+/* When to call it again at the latest. */
 uint64_t ln_sync_worker_deadline(const ln_sync_worker *worker);
 
-/* ---- what a worker does: one thing at a time, begun here, over when _finished says so -------------------------------- */
+/* ---- what a worker does: one thing at a time, begun here, over when _finished says so
+ * -------------------------------- */
 
 /* Agrees with all servers. */
 void ln_sync_worker_begin_agreement(ln_sync_worker *worker);
 /* Newest values of all tensors. Errors of the others as linnet_sync.h says. */
 void ln_sync_worker_begin_pull(ln_sync_worker *worker);
 /* One list of rows per table; `rows` ascending, each once; they come to `data` in this order. */
-typedef struct ln_sync_rows {
+typedef struct ln_sync_request {
     const char *table;
     const int64_t *rows;
     size_t count;
     void *data;
-} ln_sync_rows;
-linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_rows *tables, int count,
+} ln_sync_request;
+linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_request *tables, int count,
                                         linnet_error *error);
 /* `session` NULL: what local steps have changed. `pull`: and new values after that. */
 linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *session, double weight, bool pull,
-                                        uint64_t now, linnet_error *error);
+                                        linnet_error *error);
 void ln_sync_worker_begin_save(ln_sync_worker *worker);
 /* Says BYE; finished when it is sent. */
 void ln_sync_worker_begin_leave(ln_sync_worker *worker);

@@ -1,6 +1,7 @@
 /* worker_gradient.c - what a worker pushes: the gradients in a session's outputs, or what local steps have changed; and
  * the messages that they become. Rows that occur twice are summed here, so that each travels once. */
 #include "sync/compress.h"
+#include "sync/rows.h"
 #include "sync/worker_state.h"
 
 #include <math.h>
@@ -43,54 +44,28 @@ static linnet_status unfit(const worker_tensor *tensor, const char *what, const 
     return ln_sync_got(error, "%s, %zu bytes", linnet_dtype_name(info->dtype), info->bytes);
 }
 
-static int by_row(const void *a, const void *b) {
-    const int64_t *x = a, *y = b;
-    if (x[0] != y[0]) return x[0] < y[0] ? -1 : 1;
-    return x[1] < y[1] ? -1 : x[1] > y[1];
-}
-
-static int64_t row_number(const void *ids, int dtype, uint64_t i) {
-    return dtype == LINNET_I32 ? ((const int32_t *)ids)[i] : ((const int64_t *)ids)[i];
-}
-
-static void add_row(void *sum, const void *row, uint64_t elements, bool wide) {
-    if (wide)
-        for (uint64_t i = 0; i < elements; i++) ((double *)sum)[i] += ((const double *)row)[i];
-    else
-        for (uint64_t i = 0; i < elements; i++) ((float *)sum)[i] += ((const float *)row)[i];
-}
-
 /* Each row once, ascending; equal ones are added in the order in which they come. */
 static linnet_status sum_rows(ln_sync_worker *worker, worker_tensor *tensor, const void *ids, int dtype, uint64_t n,
                               const void *rows, linnet_error *error) {
+    const bool wide = tensor->dtype == LINNET_F64;
     const size_t bytes = (size_t)tensor->row_elements * gradient_size(tensor);
-    if (!ln_worker_room(worker, (void **)&tensor->order, &tensor->order_room, n * 16) ||
-        !ln_worker_room(worker, (void **)&tensor->ids, &tensor->ids_room, n * 8) ||
+    if (!ln_worker_room(worker, &tensor->places, &tensor->places_room, n * 2 * sizeof(ln_sync_rows_place)) ||
+        !ln_worker_room(worker, (void **)&tensor->looked_up, &tensor->looked_up_room, n * sizeof(int64_t)) ||
+        !ln_worker_room(worker, (void **)&tensor->ids, &tensor->ids_room, n * sizeof(int64_t)) ||
         !ln_worker_room(worker, &tensor->sums, &tensor->sums_room, n * bytes))
         return no_memory(error);
     for (uint64_t i = 0; i < n; i++) {
-        const int64_t row = row_number(ids, dtype, i);
-        if (row < 0 || (uint64_t)row >= tensor->rows) {
-            ln_sync_fail(error, LINNET_INDEX_OUT_OF_RANGE, "a gradient is for a row that the table does not have");
-            ln_sync_at(error, tensor->info.name);
-            ln_sync_expected(error, "0 to %llu", (unsigned long long)tensor->rows - 1);
-            return ln_sync_got(error, "%lld", (long long)row);
-        }
-        tensor->order[2 * i] = row;
-        tensor->order[2 * i + 1] = (int64_t)i;
+        const int64_t row = dtype == LINNET_I32 ? ((const int32_t *)ids)[i] : ((const int64_t *)ids)[i];
+        tensor->looked_up[i] = row;
+        if (row >= 0 && (uint64_t)row < tensor->rows) continue;
+        ln_sync_fail(error, LINNET_INDEX_OUT_OF_RANGE, "a gradient is for a row that the table does not have");
+        ln_sync_at(error, tensor->info.name);
+        ln_sync_expected(error, "0 to %llu", (unsigned long long)tensor->rows - 1);
+        return ln_sync_got(error, "%lld", (long long)row);
     }
-    qsort(tensor->order, n, 16, by_row);
-    tensor->count = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        const unsigned char *row = (const unsigned char *)rows + (uint64_t)tensor->order[2 * i + 1] * bytes;
-        if (i > 0 && tensor->order[2 * i] == tensor->order[2 * i - 2]) {
-            add_row((unsigned char *)tensor->sums + (tensor->count - 1) * bytes, row, tensor->row_elements,
-                    tensor->dtype == LINNET_F64);
-            continue;
-        }
-        memcpy((unsigned char *)tensor->sums + tensor->count * bytes, row, bytes);
-        tensor->ids[tensor->count++] = tensor->order[2 * i];
-    }
+    const ln_sync_rows_part part = {.ids = tensor->looked_up, .rows = rows, .count = n, .weight = 1};
+    tensor->count =
+        ln_sync_rows_sum(&part, 1, tensor->row_elements, wide, 1, tensor->places, tensor->ids, tensor->sums);
     tensor->gradient = tensor->sums;
     return LINNET_OK;
 }
@@ -148,7 +123,8 @@ linnet_status ln_worker_collect(ln_sync_worker *worker, linnet_session *session,
     for (int i = 0; !status && i < worker->tensor_count; i++) {
         worker_tensor *tensor = &worker->tensors[i];
         if (!tensor->pushed) continue;
-        status = tensor->sparse ? collect_sparse(worker, tensor, session, error) : collect_dense(tensor, session, error);
+        status =
+            tensor->sparse ? collect_sparse(worker, tensor, session, error) : collect_dense(tensor, session, error);
     }
     worker->commit.loss = (double)NAN;
     if (!status && !output(session, "loss", &worker->loss_output, &info)) {

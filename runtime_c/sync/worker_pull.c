@@ -1,5 +1,6 @@
 /* worker_pull.c - values that come: whole tensors, straight into the store, and rows of tables.
  * A link asks for what is not known to be the same, and counts what is still to come. */
+#include "sync/compress.h"
 #include "sync/worker_state.h"
 
 #include <string.h>
@@ -45,8 +46,7 @@ void ln_worker_ask(worker_link *link) {
     while (link->asked < link->manifest->count) {
         uint32_t next = link->asked, count = 0;
         for (; next < link->manifest->count && count < ENTRIES; next++)
-            if (link->parts[next].data)
-                write_entry(link, &link->parts[next], payload + count++ * LN_SYNC_PULL_BYTES);
+            if (link->parts[next].data) write_entry(link, &link->parts[next], payload + count++ * LN_SYNC_PULL_BYTES);
         if (count && !ln_worker_send(link, LN_SYNC_PULL, 0, payload, (size_t)count * LN_SYNC_PULL_BYTES)) return;
         for (; link->asked < next; link->asked++)
             if (link->parts[link->asked].data) await(link, &link->parts[link->asked]);
@@ -58,7 +58,7 @@ void ln_worker_ask(worker_link *link) {
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
 
 /* The requested rows that this part has: [*first, *first + count) of the list. */
-static uint64_t range(const worker_part *part, const ln_sync_rows *list, uint64_t *first) {
+static uint64_t range(const worker_part *part, const ln_sync_request *list, uint64_t *first) {
     const int64_t begin = (int64_t)part->variable->entry.first_row, end = begin + (int64_t)part_rows(part);
     uint64_t low = 0, high = list->count;
     while (low < high) {
@@ -82,13 +82,14 @@ static worker_part *part_of(const worker_link *link, const char *table) {
 void ln_worker_ask_rows(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     for (; link->asked < (uint32_t)worker->request_count; link->asked++) {
-        const ln_sync_rows *list = &worker->requests[link->asked];
+        const ln_sync_request *list = &worker->requests[link->asked];
         worker_part *part = part_of(link, list->table);
         uint64_t first, count;
         if (!part || (count = range(part, list, &first)) == 0) continue;
         const uint32_t number = part->variable->entry.number;
         const ln_sync_header header = {.type = LN_SYNC_ROWS, .tensor = number};
-        if (!ln_sync_stream_bulk(link->stream, &header, list->rows + first, count * sizeof(int64_t), link->asked)) return;
+        if (!ln_sync_stream_bulk(link->stream, &header, list->rows + first, count * sizeof(int64_t), link->asked))
+            return;
         link->queued++;
         link->missing++;
         part->rows_awaited = true;
@@ -99,7 +100,7 @@ void ln_worker_ask_rows(worker_link *link) {
     link->done = link->missing == 0;
 }
 
-linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_rows *tables, int count,
+linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_request *tables, int count,
                                         linnet_error *error) {
     for (int i = 0; i < count; i++) {
         const worker_tensor *tensor = ln_worker_find(worker, tables[i].table);
@@ -112,7 +113,8 @@ linnet_status ln_sync_worker_begin_rows(ln_sync_worker *worker, const ln_sync_ro
             ln_sync_fail(error, LINNET_INDEX_OUT_OF_RANGE, "a row of this table was asked for that it does not have");
             ln_sync_at(error, tables[i].table);
             ln_sync_expected(error, "0 to %llu", (unsigned long long)tensor->rows - 1);
-            return ln_sync_got(error, "%lld", (long long)(tables[i].rows[0] < 0 ? tables[i].rows[0] : tables[i].rows[n - 1]));
+            return ln_sync_got(error, "%lld",
+                               (long long)(tables[i].rows[0] < 0 ? tables[i].rows[0] : tables[i].rows[n - 1]));
         }
     }
     worker->requests = tables;

@@ -113,7 +113,8 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
         ln_sync_expected(error, "a finite number above 0, the number of examples for one");
         return ln_sync_got(error, "%g", weight);
     }
-    worker->commit = (ln_sync_commit){.weight = weight, .began = worker->values_at, .computed = now - worker->values_at};
+    worker->commit =
+        (ln_sync_commit){.weight = weight, .began = worker->values_at, .computed = now - worker->values_at};
     worker->info.compute_ns = worker->commit.computed;
     status = session ? ln_worker_collect(worker, session, error) : ln_worker_differ(worker, error);
     for (int i = 0; !status && i < worker->link_count; i++) status = ln_worker_encode(&worker->links[i], error);

@@ -20,15 +20,16 @@ typedef struct worker_tensor {
     uint64_t covered; /* rows (of a scalar: 1) that servers have announced */
     uint64_t rows, row_elements, row_bytes;
     int32_t dtype;
-    int output, ids_output;      /* of the session whose gradients were pushed last; -1: not looked for yet */
-    unsigned char *pulled;       /* keep_pulled: as it came */
-    void *converted;             /* f16 and bf16 variables as f32, or their differences */
-    const void *gradient;        /* of the step being pushed: [rows] or [count], f32 or f64 */
-    int64_t *ids;                /* sparse: ascending, each once */
-    uint64_t count;              /* of them */
-    void *sums;                  /* their rows */
-    int64_t *order;              /* row and position, to sort */
-    size_t converted_room, ids_room, sums_room, order_room; /* bytes */
+    int output, ids_output; /* of the session whose gradients were pushed last; -1: not looked for yet */
+    unsigned char *pulled;  /* keep_pulled: as it came */
+    void *converted;        /* f16 and bf16 variables as f32, or their differences */
+    const void *gradient;   /* of the step being pushed: [rows] or [count], f32 or f64 */
+    int64_t *ids;           /* sparse: ascending, each once */
+    uint64_t count;         /* of them */
+    void *sums;             /* their rows */
+    int64_t *looked_up;     /* row numbers as the session gave them */
+    void *places;           /* to sort them */
+    size_t converted_room, ids_room, sums_room, looked_up_room, places_room; /* bytes */
 } worker_tensor;
 
 /* The rows of a tensor that one server has. */
@@ -68,19 +69,19 @@ typedef struct worker_link {
     char *address;
     ln_sync_stream *stream;
     worker_state state;
-    bool ending;               /* to be closed: `why` says the reason */
-    bool agreed;               /* once at least: shard, manifest and parts are known */
-    bool held;                 /* the server knows which tensors we hold */
-    bool opened;               /* once at least */
-    linnet_error why;          /* of the last loss */
+    bool ending;      /* to be closed: `why` says the reason */
+    bool agreed;      /* once at least: shard, manifest and parts are known */
+    bool held;        /* the server knows which tensors we hold */
+    bool opened;      /* once at least */
+    linnet_error why; /* of the last loss */
     uint64_t retry_at, lost_at, begun_at, heard_at, beat_at;
-    int attempts;              /* since it was open last */
-    int failures;              /* since it last finished something */
+    int attempts; /* since it was open last */
+    int failures; /* since it last finished something */
     uint32_t reconnects;
     unsigned char nonce[16], server_nonce[16];
     ln_sync_manifest *manifest;
-    uint64_t digest[2];        /* of the TENSORS of this connection */
-    uint32_t announced;        /* tensors that are still to be announced */
+    uint64_t digest[2]; /* of the TENSORS of this connection */
+    uint32_t announced; /* tensors that are still to be announced */
     worker_part *parts;
     uint16_t shard;
     uint32_t number, encodings, chunk;
@@ -93,15 +94,15 @@ typedef struct worker_link {
     uint64_t server_clock[5];
     /* The work that is being done: */
     bool done;
-    uint32_t asked;            /* tensors or lists of rows that were asked for */
-    uint32_t missing;          /* answers that are still to come */
+    uint32_t asked;   /* tensors or lists of rows that were asked for */
+    uint32_t missing; /* answers that are still to come */
     worker_message *messages;
     size_t message_room; /* bytes */
     uint32_t message_count, queued, released;
-    uint64_t step;             /* that is pushed */
-    uint64_t base;             /* version that the gradient was computed from */
+    uint64_t step; /* that is pushed */
+    uint64_t base; /* version that the gradient was computed from */
     bool sent, committed, acked;
-    bool ahead;                /* new values will come with the answer */
+    bool ahead; /* new values will come with the answer */
     linnet_error unsaved;
     int outcome;
     uint64_t staleness;
@@ -126,29 +127,29 @@ struct ln_sync_worker {
     ln_sync_host host;
     unsigned char job[16];
     uint64_t incarnation;
-    uint32_t number;           /* LN_SYNC_NO_WORKER: shard 0 is to say */
-    int lead;                  /* the link that is asked, until there is a number */
+    uint32_t number; /* LN_SYNC_NO_WORKER: shard 0 is to say */
+    int lead;        /* the link that is asked, until there is a number */
     int link_count, tensor_count;
     worker_link *links;
     worker_tensor *tensors;
-    worker_tensor **by_name;   /* sorted */
-    linnet_error failure;      /* for good; code 0: none */
+    worker_tensor **by_name; /* sorted */
+    linnet_error failure;    /* for good; code 0: none */
     bool leaving;
     /* The work that is being done: */
     worker_work work;
     uint64_t begun_at;
     bool then_pull;
-    const ln_sync_rows *requests;
+    const ln_sync_request *requests;
     int request_count;
     ln_sync_commit commit;
     /* Where it stands: */
     bool fresh;
-    bool differs;              /* local steps: `pulled` holds differences now */
+    bool differs; /* local steps: `pulled` holds differences now */
     uint64_t step;
-    uint64_t values_at;        /* when the last values had come */
+    uint64_t values_at; /* when the last values had come */
     int loss_output;
     uint32_t members;
-    linnet_worker_info info;   /* counts */
+    linnet_worker_info info; /* counts */
     linnet_link_info *link_infos;
     uint64_t bytes;
 };
