@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linnet.sync.contract import signatures
+    from linnet.sync.split import Parts, partition
 
 _LAZY: dict[str, str] = {
     # Name -> module. Graphs and files:
+    "Parts": "split",
+    "partition": "split",
     "signatures": "contract",
     #
     # Server and worker:
@@ -25,6 +28,8 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = [
+    "Parts",
+    "partition",
     "signatures",
 ]  # fmt: skip
 
