@@ -28,6 +28,7 @@ typedef enum ln_sync_wish {
 } ln_sync_wish;
 
 ln_sync_wish ln_sync_worker_wish(const ln_sync_worker *worker, int link);
+const char *ln_sync_worker_address(const ln_sync_worker *worker, int link);
 ln_sync_stream *ln_sync_worker_stream(const ln_sync_worker *worker, int link);
 /* A connection is there, or will be when its transport can send: the greeting waits in the stream. */
 void ln_sync_worker_connected(ln_sync_worker *worker, int link);

@@ -34,6 +34,8 @@ void ln_sync_worker_get_info(ln_sync_worker *worker, linnet_worker_info *info) {
     info->link_count = worker->link_count;
 }
 
+const char *ln_sync_worker_address(const ln_sync_worker *worker, int link) { return worker->links[link].address; }
+
 bool ln_sync_worker_table(const ln_sync_worker *worker, const char *name, uint64_t *row_bytes, uint64_t *rows) {
     const worker_tensor *tensor = ln_worker_find(worker, name);
     if (!tensor || !tensor->row_bytes || tensor->info.rank == 0) return false;
