@@ -8,10 +8,11 @@ import click
 
 from linnet.cli_launch import launch
 from linnet.cli_simulate import simulate
-from linnet.cli_split import split
+from linnet.cli_split import join, split
 from linnet.cli_timeline import timeline
 
 COMMANDS: Final[tuple[click.Command, ...]] = (
+    join,
     launch,
     simulate,
     split,
