@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -13,35 +12,33 @@ import linnet
 from linnet.cli import _main
 from linnet.sync import timeline
 from linnet.sync.timeline import Timeline
+from linnet.sync.worker import LinkInfo, WorkerInfo
 
 MS = 1_000_000
 
 
-@dataclasses.dataclass
-class Link:
-    shard: int
-    offset_ns: int
-    delay_ns: int
-    clock_ns: list[int]
+def link(shard: int, offset: float, delay: float | None, clock: list[float]) -> LinkInfo:
+    """Times in ms."""
+    times = tuple(t / 1e3 for t in clock)
+    return LinkInfo(
+        "127.0.0.1:1", shard, True, 1, 1, 0, 0, 0, offset / 1e3, None if delay is None else delay / 1e3, times
+    )
 
 
-@dataclasses.dataclass
-class Info:
-    worker: int
-    step: int
-    links: list[Link]
-    compute_ns: int
-    push_ns: int
-    wait_ns: int
-    pull_ns: int
-    outcome: str = "applied"
-    staleness: int = 0
+def info(
+    worker: int, step: int, links: list[LinkInfo], compute: float, push: float, wait: float, pull: float
+) -> WorkerInfo:
+    """After a step; times in ms."""
+    return WorkerInfo(
+        worker, step, step, "applied", "plain", 0, step, 0, 0, 0, 0, 0, 0, compute / 1e3, push / 1e3, wait / 1e3, pull / 1e3,
+        None, 2, 0, tuple(links),
+    )  # fmt: skip
 
 
 def traces(skew: dict[int, int], shards: int = 2, steps: int = 3) -> list[dict[str, Any]]:
     """Two workers and servers whose steps are known on one true clock (ms): pull 0-2, compute 2-10 (worker 1: 2-14), push 2 ms
     each, servers gather until 16, update 17-19 and answer at 20, which arrives at 21. skew: what a machine's clock shows
-    ahead of the true one, ns; workers are 0 and 1, servers 10 and 11."""
+    ahead of the true one, ms; workers are 0 and 1, servers 10 and 11."""
     found = []
     for worker, computed in ((0, 10), (1, 14)):
         recorder = Timeline("box")
@@ -49,17 +46,16 @@ def traces(skew: dict[int, int], shards: int = 2, steps: int = 3) -> list[dict[s
             base = step * 21
             links = []
             for shard in range(shards):
-                server = [(base + t) * MS + skew[10 + shard] for t in (12, 16, 17, 19, 20)]
-                wrong = Link(shard, 99 * MS, 50 * MS, server)  # a worse exchange is not used
-                right = Link(shard, skew[10 + shard] - skew[worker], 1000, server)
-                links.append(wrong if step == 1 else right)
-            info = Info(worker, step + 1, links, (computed - 2) * MS, 2 * MS, (21 - computed - 2) * MS, 2 * MS)
-            recorder.record(info, end_ns=(base + 21) * MS + skew[worker])
+                clock = [float(base + t + skew[10 + shard]) for t in (12, 16, 17, 19, 20)]
+                right = link(shard, skew[10 + shard] - skew[worker], 0.001, clock)
+                links.append(link(shard, 99, 50, clock) if step == 1 else right)  # a worse exchange is not used
+            made = info(worker, step + 1, links, computed - 2, 2, 21 - computed - 2, 2)
+            recorder.record(made, end_ns=(base + 21 + skew[worker]) * MS)
         found.append(recorder._content())
     return found
 
 
-SKEWS = [{0: 0, 1: 0, 10: 0, 11: 0}, {0: 5 * MS, 1: -3_000 * MS, 10: 77 * MS, 11: -12_345 * MS}]
+SKEWS = [{0: 0, 1: 0, 10: 0, 11: 0}, {0: 5, 1: 3_000, 10: 77, 11: 12_345}]
 
 
 @pytest.mark.parametrize("skew", SKEWS, ids=["same", "different"])
@@ -110,7 +106,7 @@ def test_ops_of_a_traced_session_lie_inside_the_computing() -> None:
     session = linnet.Session(graph, trace=True)
     session.run({"x": [[1.0] * 8] * 4})
     recorder = Timeline()
-    recorder.record(Info(3, 1, [], 50 * MS, MS, MS, MS), session, end_ns=100 * MS)
+    recorder.record(info(3, 1, [], 50, 1, 1, 1), session, end_ns=100 * MS)
     spans = [e for e in timeline.events([recorder._content()]) if e["ph"] == "X"]
     compute = next(e for e in spans if e["name"] == "compute")
     ops = [e for e in spans if e["tid"] == 1]
@@ -151,7 +147,7 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_server_that_never_answered_leaves_no_span() -> None:
     recorder = Timeline()
-    recorder.record(Info(0, 1, [Link(0, 0, -1, [0] * 5)], MS, MS, MS, 0), end_ns=10 * MS)
+    recorder.record(info(0, 1, [link(0, 0, None, [0.0] * 5)], 1, 1, 1, 0), end_ns=10 * MS)
     found = timeline.events([recorder._content()])
     assert [e["name"] for e in found if e["ph"] == "X"] == ["compute", "push", "wait"]
     assert not [e for e in found if e["ph"] == "s"]

@@ -11,51 +11,16 @@ import json
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from linnet.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from linnet.session import Session
+    from linnet.sync.worker import WorkerInfo
 
 FORMAT = "linnet timeline 1"
 _SERVERS = 1_000_000  # process number of shard 0's server; workers have theirs
-
-
-class Link(Protocol):
-    """One server as a worker sees it: linnet_link_info of linnet_sync.h."""
-
-    @property
-    def shard(self) -> int: ...
-    @property
-    def offset_ns(self) -> int: ...
-    @property
-    def delay_ns(self) -> int: ...
-    @property
-    def clock_ns(self) -> Sequence[int]: ...
-
-
-class Info(Protocol):
-    """A worker after a step: linnet_worker_info of linnet_sync.h."""
-
-    @property
-    def worker(self) -> int: ...
-    @property
-    def step(self) -> int: ...
-    @property
-    def outcome(self) -> Any: ...
-    @property
-    def staleness(self) -> int: ...
-    @property
-    def compute_ns(self) -> int: ...
-    @property
-    def push_ns(self) -> int: ...
-    @property
-    def wait_ns(self) -> int: ...
-    @property
-    def pull_ns(self) -> int: ...
-    @property
-    def links(self) -> Sequence[Link]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,36 +50,40 @@ class Summary:
         return self.workers * self.compute / self.step if self.step else float("nan")
 
 
+def _ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
 class Timeline:
     """Records the steps of one worker; `record` after each step, `save` at the end."""
 
     def __init__(self, name: str = "") -> None:
         self.name = name
         self._steps: list[dict[str, Any]] = []
-        self._clocks: dict[int, tuple[int, int]] = {}  # shard -> (delay, offset) of the best exchange
+        self._clocks: dict[int, tuple[float, int]] = {}  # shard -> (delay, offset) of the best exchange
         self._worker = 0
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def record(self, info: Info, session: Session | None = None, end_ns: int | None = None) -> None:
+    def record(self, info: WorkerInfo, session: Session | None = None, end_ns: int | None = None) -> None:
         """Takes the step that has just ended. session: one with trace=True adds its ops inside the computing. end_ns: when the
         step ended, by time.monotonic_ns (now)."""
         end = time.monotonic_ns() if end_ns is None else end_ns
         self._worker = info.worker
         for link in info.links:
             known = self._clocks.get(link.shard)
-            if link.delay_ns >= 0 and (known is None or link.delay_ns <= known[0]):
-                self._clocks[link.shard] = link.delay_ns, link.offset_ns
-        pushed = end - info.wait_ns
-        computed = pushed - info.push_ns
-        begun = computed - info.compute_ns
+            if link.delay is not None and (known is None or link.delay <= known[0]):
+                self._clocks[link.shard] = link.delay, _ns(link.offset)
+        pushed = end - _ns(info.wait)
+        computed = pushed - _ns(info.push)
+        begun = computed - _ns(info.compute)
         ops = [] if session is None else [(s.name or s.op, s.op, round(s.ms * 1e6)) for s in session.steps]
         self._steps.append(
             {
-                "step": info.step - 1, "outcome": str(getattr(info.outcome, "name", info.outcome)), "staleness": info.staleness,
-                "times": [begun - info.pull_ns, begun, computed, pushed, end], "ops": ops,
-                "servers": {str(link.shard): list(link.clock_ns) for link in info.links},
+                "step": info.step - 1, "outcome": info.outcome, "staleness": info.staleness,
+                "times": [begun - _ns(info.pull), begun, computed, pushed, end], "ops": ops,
+                "servers": {str(link.shard): [_ns(t) for t in link.clock] for link in info.links},
             }
         )  # fmt: skip
 
@@ -197,7 +166,7 @@ def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
                     if last > first:
                         spans.append(_span("collect", process, 0, first, last, about))
                     spans.append(_span("update", process, 0, begin, max(end, begin), about))
-                if entry["outcome"].lower() in ("applied", "0"):
+                if entry["outcome"] == "applied":
                     spans.append(_flow("s", flow, number, times[3]))
                     spans.append(_flow("f", flow, process, begin))
     start = min((span["ts"] for span in spans), default=0)

@@ -15,7 +15,7 @@ from linnet.errors import UsageError
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _FORMS = "constant, lognormal:SIGMA, pareto:ALPHA, stragglers:SHARE,DELAY"
 _BLOCK = 64  # workers
-_BODY = 0.02  # SIGMA of steps that nothing disturbs
+_BODY = 0.03  # SIGMA of steps that nothing disturbs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Compute:
       constant                 1
       lognormal:SIGMA          exp(SIGMA z), z standard normal: median 1, mean exp(SIGMA**2 / 2)
       pareto:ALPHA             u**(-1/ALPHA), u uniform in (0, 1]: never below 1, a heavy tail (ALPHA > 1: a finite mean)
-      stragglers:SHARE,DELAY   a log-normal body of SIGMA 0.03, and with probability SHARE an extra delay of DELAY * e,
-                               e exponential with mean 1: a machine that now and then does something else
+      stragglers:SHARE,DELAY   a log-normal body of SIGMA 0.03, and with probability SHARE an extra delay of DELAY * e, e
+                               gamma-distributed with shape 4 and mean 1: a machine that now and then does something else
     measured: seconds of steps that were measured; a step draws one of them, and `typical` and `scatter` are not used.
     spread: SIGMA of a log-normal factor that each worker keeps: machines of different speed.
     """
@@ -79,7 +79,7 @@ class Compute:
             factors = (1.0 - rng.random(count)) ** (-1.0 / numbers[0])
         else:
             slow = rng.random(count) < numbers[0]
-            factors = np.exp(_BODY * rng.standard_normal(count)) + slow * numbers[1] * rng.gamma(2.0, 0.5, count)
+            factors = np.exp(_BODY * rng.standard_normal(count)) + slow * numbers[1] * rng.gamma(4.0, 0.25, count)
         return self.typical * factors
 
     @property

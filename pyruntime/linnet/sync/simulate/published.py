@@ -91,9 +91,9 @@ def null_step(steps: int = 30, seed: int = 0) -> Comparison:
 
 # Inception-v3 on K40s. 27.2 M parameters with the auxiliary head; batch 32.
 _INCEPTION = Traffic(pull=1.09e8, push=1.09e8, examples=32)
-_K40 = Compute(1.64, "stragglers:0.0265,0.36")
+_K40 = Compute(1.485, "stragglers:0.0415,0.337")
 _INCEPTION_SERVERS = dataclasses.replace(
-    _TENSORFLOW, servers=17, aggregate=0.66e-9, apply=2.15e-9, overhead=0, overlap=0.5
+    _TENSORFLOW, servers=17, aggregate=0.6e-9, apply=1.57e-9, overhead=0, overlap=0.25
 )
 _INCEPTION_ASSUMED = (
     "1.64 s for a batch of 32 on a K40, now and then (2.65 % of the steps) longer by 0.36 of that on average: fitted to the"
