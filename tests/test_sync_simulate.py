@@ -253,6 +253,15 @@ def test_a_worker_that_knows_it_is_late_sends_nothing() -> None:
     assert carried["skip"][2] <= carried["skip"][0] < carried["skip"][1] - 100
 
 
+def test_examples_by_speed_make_all_machines_equally_fast() -> None:
+    """Speeds 1/f: a step takes n / sum(1/f), the harmonic mean of the factors, instead of the greatest."""
+    compute = sim.Compute(1.0, spread=0.5)
+    factors = np.asarray(Draws(compute, 10, 1, 0).row(0))
+    for balanced, step in ((False, factors.max()), (True, 10 / (1 / factors).sum())):
+        made = setting(dataclasses.replace(compute, balanced=balanced), sim.Traffic(0, 0), workers=10)
+        assert sim.run(made, steps=3).median == pytest.approx(step, rel=1e-9)
+
+
 def test_overlap_hides_transfers_and_never_more_than_them() -> None:
     medians = []
     for overlap in (0.0, 0.3, 0.6, 1.0):
@@ -417,7 +426,7 @@ def test_backup_workers_of_osdi() -> None:
     with 3, about 9.5 %; the fifth is slightly worse."""
     found = published.backup(steps=2000)
     step, gain = (series.simulated for series in found.series)
-    assert published.best_backup(found) == (4, 3)
+    assert published.best_backup(found) in ((4, 2), (4, 3)), "2 and 3 are within 0.3 % of one another"
     assert step[4] == pytest.approx(1.93, rel=0.03) and 0.10 <= 1 - step[4] / step[0] <= 0.155
     assert gain[3] == pytest.approx(9.5, abs=1.5)
     assert step[4] < step[5] < 1.01 * step[4]
@@ -433,11 +442,11 @@ def test_inception_saturates_at_200_workers() -> None:
 
 
 def test_dense_models_gain_10_to_40_with_50_replicas() -> None:
-    curve, inception = published.dense(steps=30).series
+    curve, together, apart = published.dense(steps=30).series
     at = dict(zip(curve.x, curve.simulated, strict=True))
     assert list(curve.simulated) == sorted(curve.simulated)
     assert at[2] == pytest.approx(10, rel=0.3) and at[16] > 40 and at[0.5] < 5
-    assert inception.simulated[0] == pytest.approx(40, rel=0.15)
+    assert 30 < together.simulated[0] < 40 < apart.simulated[0] <= 50
 
 
 def test_sparse_models_gain_300_with_500_and_go_on() -> None:

@@ -48,6 +48,9 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
     help="Of step times: constant, lognormal:SIGMA, pareto:ALPHA, stragglers:SHARE,DELAY.",
 )  # fmt: skip
 @click.option("--spread", type=click.FloatRange(0), default=0.0, help="SIGMA of the log-normal speeds of machines.")
+@click.option(
+    "--balance", is_flag=True, help="Examples are shared out by speed, so that all machines take equally long."
+)
 @click.option("--bytes", "bytes_", default="100MB", show_default=True, help="Of the dense parameters, without a MODEL.")
 @click.option("--rows", type=click.FloatRange(0), default=0, help="Rows of tables that a worker's step touches.")
 @click.option("--row-bytes", default="2KB", show_default=True, help="Of one row.")
@@ -92,7 +95,8 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def simulate(
     model: Path | None, workers: str, mode: str, backup: str, staleness: int | None, groups: int, local_steps: int,
-    fan_in: int, step_time: str, times: Path | None, scatter: str, spread: float, bytes_: str, rows: float, row_bytes: str,
+    fan_in: int, step_time: str, times: Path | None, scatter: str, spread: float, balance: bool, bytes_: str, rows: float,
+    row_bytes: str,
     table_bytes: str, examples: float, shapes: Sequence[str], threads: int | None, compression: str, pull_compression: str,
     servers: int, link: str, server_link: str | None, latency: str, sharing: str, overlap: float, costs: Path | None,
     steps: int, seed: int, published: str | None, outlook: bool, plot: Path | None, as_json: bool,
@@ -129,7 +133,11 @@ def simulate(
         )
         setting = sim.Setting(sim.Compute(units.seconds(step_time)), traffic, hardware)
     compute = dataclasses.replace(
-        setting.compute, scatter=scatter, spread=spread, measured=() if times is None else sim.read_times(times)
+        setting.compute,
+        scatter=scatter,
+        spread=spread,
+        balanced=balance,
+        measured=() if times is None else sim.read_times(times),
     )
     traffic = dataclasses.replace(
         setting.traffic, push_ratio=sim.ratio(compression), pull_ratio=sim.ratio(pull_compression, parameters=True)
@@ -235,7 +243,7 @@ def _show_comparison(comparison: Comparison) -> None:
         ("stated", comparison.stated),
         ("assumed", comparison.assumed),
     ):
-        for line in lines:
+        for line in filter(None, lines):
             click.echo(f"  {word}: {line}")
     click.echo("")
 

@@ -4,6 +4,7 @@ what it shows is in linnet.sync.dashboard."""
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -55,7 +56,9 @@ class Watch:
 
 @click.command(short_help="Watch a training job: workers, steps/s, staleness, bytes, stragglers.")
 @click.argument("servers", nargs=-1, required=True, metavar="ADDRESS...")
-@click.option("--interval", type=click.FloatRange(0.05), default=1.0, show_default=True, help="Seconds between reports.")
+@click.option(
+    "--interval", type=click.FloatRange(0.05), default=1.0, show_default=True, help="Seconds between reports."
+)
 @click.option("--once", is_flag=True, help="Print the tables once, with the rates of one interval, and end.")
 @click.option("--json", "as_json", is_flag=True, help="Print the reports as they come, one JSON array, and end.")
 @link_options
@@ -67,7 +70,7 @@ def top(
 
     Workers below two thirds of the median speed are called slow; one that all others wait for is awaited.
     """
-    from linnet.sync import Link, status
+    from linnet.sync.link import Link, status
 
     link = Link(key_file, certificate, private_key, authority, insecure=insecure)
     watch = Watch(servers, lambda address: status(address, link))
@@ -89,7 +92,7 @@ def show_once(watch: Watch, interval: float) -> None:
         raise Error("no server answers: " + "; ".join(watch.trouble))
     time.sleep(interval)
     watch.refresh()
-    Console(width=None if click.get_text_stream("stdout").isatty() else 200, highlight=False).print(watch.view())
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(watch.view())
 
 
 def live(watch: Watch, interval: float) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from linnet.sync.server import Server
     from linnet.sync.split import Parts, partition
     from linnet.sync.strategy import Strategy
+    from linnet.sync.timeline import Timeline
     from linnet.sync.worker import LinkInfo, Worker, WorkerInfo
 
 _LAZY: dict[str, str] = {
@@ -36,8 +37,8 @@ _LAZY: dict[str, str] = {
     "cluster": "roles",
     "DeviceSpec": "devices",
     #
-    # To see it, to predict it:
-    #
+    # To see it, to predict it (linnet.sync.simulate is a package of its own):
+    "Timeline": "timeline",
 }
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "Parts",
     "Server",
     "Strategy",
+    "Timeline",
     "Worker",
     "WorkerInfo",
     "join",

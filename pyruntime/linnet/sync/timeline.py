@@ -123,7 +123,7 @@ def write(workers: Sequence[dict[str, Any]], path: str | Path) -> None:
     from linnet.file import write_atomic
 
     content = {"format": FORMAT, "displayTimeUnit": "ms", "traceEvents": events(workers), "workers": list(workers)}
-    write_atomic(path, iter([json.dumps(content).encode()]))
+    write_atomic(Path(path), iter([json.dumps(content).encode()]))
 
 
 def _to_common(worker: dict[str, Any], time_ns: int, shard: str | None = None) -> int:

@@ -30,13 +30,15 @@ class Compute:
       stragglers:SHARE,DELAY   a log-normal body of SIGMA 0.03, and with probability SHARE an extra delay of DELAY * e, e
                                gamma-distributed with shape 4 and mean 1: a machine that now and then does something else
     measured: seconds of steps that were measured; a step draws one of them, and `typical` and `scatter` are not used.
-    spread: SIGMA of a log-normal factor that each worker keeps: machines of different speed.
+    spread: SIGMA of a log-normal factor that each worker keeps: machines of different speed. balanced: workers get examples
+    by their speed, as a server with `batch` shares them out, so that all take equally long for as many in all.
     """
 
     typical: float = 0.1
     scatter: str = "constant"
     measured: Sequence[float] = ()
     spread: float = 0.0
+    balanced: bool = False
 
     def __post_init__(self) -> None:
         if not self.typical >= 0 or not self.spread >= 0:
@@ -102,7 +104,9 @@ class Draws:
     def __init__(self, compute: Compute, workers: int, local_steps: int, seed: int) -> None:
         self._compute, self._workers, self._local = compute, workers, local_steps
         self._blocks = [np.random.default_rng([seed, block]) for block in range(-(-workers // _BLOCK))]
-        self._speeds = np.concatenate([compute.speeds(_BLOCK, rng) for rng in self._blocks])
+        self._speeds = np.concatenate([compute.speeds(_BLOCK, rng) for rng in self._blocks])[:workers]
+        if compute.balanced:
+            self._speeds[:] = workers / (1 / self._speeds).sum()
         self._rows: list[list[float]] = []
 
     def row(self, k: int) -> list[float]:
@@ -111,5 +115,5 @@ class Draws:
             drawn = [
                 np.concatenate([self._compute.draw(_BLOCK, rng) for rng in self._blocks]) for _ in range(self._local)
             ]
-            self._rows.append((np.sum(drawn, axis=0) * self._speeds)[: self._workers].tolist())
+            self._rows.append((np.sum(drawn, axis=0)[: self._workers] * self._speeds).tolist())
         return self._rows[k]

@@ -17,29 +17,30 @@ _COMPUTE = Compute(1.0, "lognormal:0.1")
 _SMALL = {"f16": ratio("f16"), "i8": ratio("i8"), "1 %": ratio("topk:0.01")}
 
 
-def _variants() -> list[tuple[str, Traffic, Mode, int]]:
-    """Label, traffic, mode, and how many workers share a server."""
+def _variants() -> list[tuple[str, Traffic, Mode, int, str]]:
+    """Label, traffic, mode, how many workers share a server (0: there are 16), and how they share its port."""
     halves = dataclasses.replace(_DENSE, push_ratio=_SMALL["i8"], pull_ratio=_SMALL["i8"])
     tops = dataclasses.replace(_DENSE, push_ratio=_SMALL["1 %"], pull_ratio=_SMALL["i8"])
     return [
-        ("sync, 16 servers", _DENSE, Mode(), 0),
-        ("sync, a server for 8 workers", _DENSE, Mode(), 8),
-        ("the same, i8 both ways", halves, Mode(), 8),
-        ("the same, top 1 % up, i8 down", tops, Mode(), 8),
-        ("async, a server for 8", _DENSE, Mode("async"), 8),
-        ("groups of 100, a server for 8", _DENSE, Mode("groups"), 8),
-        ("tree, 8 to an aggregator, 16 servers", _DENSE, Mode("tree", fan_in=8), 0),
-        ("ring", _DENSE, Mode("ring"), 0),
+        ("sync, 16 servers", _DENSE, Mode(), 0, "fair"),
+        ("sync, a server for 8 workers", _DENSE, Mode(), 8, "fair"),
+        ("the same, i8 both ways", halves, Mode(), 8, "fair"),
+        ("the same, top 1 % up, i8 down", tops, Mode(), 8, "fair"),
+        ("sync, a server for 8, in turn", _DENSE, Mode(), 8, "fifo"),
+        ("async, a server for 8", _DENSE, Mode("async"), 8, "fair"),
+        ("groups of 100, a server for 8", _DENSE, Mode("groups"), 8, "fair"),
+        ("tree, 8 to an aggregator, 16 servers", _DENSE, Mode("tree", fan_in=8), 0, "fair"),
+        ("ring", _DENSE, Mode("ring"), 0, "fair"),
     ]
 
 
 def outlook(steps: int = 20, seed: int = 0) -> list[Comparison]:
     """Efficiency (speed-up / workers) of up to 10,000 workers: a dense model of 100 MB with a step of 1 s, and a sparse one."""
     dense = []
-    for label, traffic, mode, per_server in _variants():
+    for label, traffic, mode, per_server, sharing in _variants():
         found = []
         for n in COUNTS:
-            hardware = Hardware(workers=n, servers=max(1, n // per_server) if per_server else 16)
+            hardware = Hardware(workers=n, servers=max(1, n // per_server) if per_server else 16, sharing=sharing)
             chosen = dataclasses.replace(mode, groups=max(1, n // 100)) if mode.kind == "groups" else mode
             found.append(run(Setting(_COMPUTE, traffic, hardware, chosen), steps=steps, seed=seed).efficiency * 100)
         dense.append(Series(label, COUNTS, tuple(found), (None,) * len(COUNTS)))
