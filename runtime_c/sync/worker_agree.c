@@ -19,7 +19,7 @@ void ln_worker_greet(worker_link *link) {
         .role = config->read_only ? LN_SYNC_READER : LN_SYNC_WORKER,
         .encodings = 1u | 1u << config->compression,
         .incarnation = worker->incarnation,
-        .last_step = link->applied,
+        .last_step = link->last_step,
         .epoch = link->epoch,
         .worker = worker->number,
         .group = (uint32_t)config->group,
@@ -129,7 +129,6 @@ ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *wel
     link->epoch = welcome->epoch;
     link->version = welcome->parameters;
     link->next = welcome->step;
-    link->applied = welcome->applied;
     link->encodings = welcome->encodings;
     link->chunk = welcome->chunk;
     link->number = welcome->worker;
