@@ -157,7 +157,7 @@ size_t ln_sync_tensor_read(ln_sync_tensor *tensor, const unsigned char *bytes, s
     tensor->rows = get64(bytes + 24);
     for (int i = 0; i < tensor->rank; i++) tensor->dims[i] = get64(bytes + 32 + 8 * i);
     memcpy(tensor->name, bytes + name, size);
-    return tensor->kind <= LN_SYNC_AVERAGED && size > 0 && shape_is_right(tensor) ? end : 0;
+    return tensor->kind <= LN_SYNC_READ_ONLY && size > 0 && shape_is_right(tensor) ? end : 0;
 }
 
 void ln_sync_ready_write(const ln_sync_ready *ready, unsigned char *bytes) {

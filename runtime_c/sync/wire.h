@@ -149,7 +149,8 @@ typedef struct ln_sync_welcome {
 void ln_sync_welcome_write(const ln_sync_welcome *welcome, unsigned char *bytes);
 bool ln_sync_welcome_read(ln_sync_welcome *welcome, const unsigned char *bytes, size_t length);
 
-typedef enum ln_sync_kind { LN_SYNC_DENSE, LN_SYNC_SPARSE, LN_SYNC_AVERAGED } ln_sync_kind;
+/* READ_ONLY: what updates change and gradients depend on besides, as the scale of a loss. */
+typedef enum ln_sync_kind { LN_SYNC_DENSE, LN_SYNC_SPARSE, LN_SYNC_AVERAGED, LN_SYNC_READ_ONLY } ln_sync_kind;
 
 typedef struct ln_sync_tensor {
     uint32_t number, group;
