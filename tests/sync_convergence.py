@@ -46,7 +46,12 @@ def network(optimizer: linnet.Optimizer, seed: int) -> tuple[linnet.Graph, list[
 
 
 def train(
-    pictures: datasets.Pictures, compression: str | Compression, *, epochs: int, optimizer: linnet.Optimizer, seed: int = 1
+    pictures: datasets.Pictures,
+    compression: str | Compression,
+    *,
+    epochs: int,
+    optimizer: linnet.Optimizer,
+    seed: int = 1,
 ) -> Outcome:
     """Synchronous training; each worker has its residuals, the mean of what arrives is applied."""
     graph, names = network(optimizer, seed)
@@ -55,7 +60,9 @@ def train(
     grad = linnet.Session(model, "grad", store=store, threads=1)
     update = linnet.Session(model, "update", store=store, threads=1)
     images = pictures.images.reshape(len(pictures.images), -1)
-    residuals = [{name: np.zeros(graph.variables[name].value.shape, np.float32) for name in names} for _ in range(WORKERS)]
+    residuals = [
+        {name: np.zeros(graph.variables[name].value.shape, np.float32) for name in names} for _ in range(WORKERS)
+    ]
     sent, steps, losses = 0, 0, []
     for epoch in range(epochs):
         order = np.random.default_rng(seed + epoch).permutation(len(images))
@@ -76,7 +83,11 @@ def train(
     return Outcome(100 * float(check.run(test)["accuracy"]), sent / steps / WORKERS, float(np.mean(losses[-400:])))
 
 
-OPTIMIZERS = {"Momentum": lambda: linnet.Momentum(0.05, 0.9), "Adam": lambda: linnet.Adam(1e-3), "SGD": lambda: linnet.SGD(0.1)}
+OPTIMIZERS = {
+    "Momentum": lambda: linnet.Momentum(0.05, 0.9),
+    "Adam": lambda: linnet.Adam(1e-3),
+    "SGD": lambda: linnet.SGD(0.1),
+}
 
 
 def main() -> None:

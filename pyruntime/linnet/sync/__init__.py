@@ -14,6 +14,7 @@ _LAZY: dict[str, str] = {
     #
     # Server and worker:
     "Compression": "compression",
+    "Ring": "ring",
     #
     # Cluster and launching:
     "Cluster": "roles",
