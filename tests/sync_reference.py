@@ -85,12 +85,11 @@ class Cluster:
 
     def value(self, name: str) -> Array:
         """A variable as its servers have it."""
-        parts = []
-        for store, metadata in zip(self.shards, self.metadatas, strict=True):
-            if name in store:
-                parts.append((int(metadata.get(contract.FIRST_ROW + name, 0)), store[name]))
-        parts.sort(key=lambda part: part[0])
-        return parts[0][1] if len(parts) == 1 else np.concatenate([value for _, value in parts])
+        holders = [(m, s[name]) for m, s in zip(self.metadatas, self.shards, strict=True) if name in s]
+        if contract.FIRST_ROW + name in holders[0][0]:
+            return np.concatenate([v for _, v in sorted(holders, key=lambda h: int(h[0][contract.FIRST_ROW + name]))])
+        assert all((value == holders[0][1]).all() for _, value in holders), f"servers differ in {name}"
+        return holders[0][1]
 
     def step(self, batches: Sequence[Mapping[str, Array]], weights: Sequence[float] | None = None) -> list[float]:
         """One synchronous step, a batch for each worker. Returns their losses."""

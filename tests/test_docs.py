@@ -112,7 +112,9 @@ def test_c_snippets_compile_and_run(page: Path, folder: Path) -> None:
 def test_shell_snippets_name_what_exists(page: Path, folder: Path) -> None:
     """make targets exist, linnet commands have their options, and commands on the digit model are run."""
     script = folder / "snippets.py"
-    if any("linnet-train" in body for body in snippets(page, "sh")):  # on what the page's Python has made
+    if any(
+        "linnet-train" in body or "linnet launch" in body for body in snippets(page, "sh")
+    ):  # on what the page's Python has made
         script.write_text("\n".join(snippets(page, "python")))
         run([sys.executable, str(script)], cwd=folder)
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -174,6 +174,7 @@ def test_precedence() -> None:
     # Only the servers are said: the rest is the launcher's.
     found = cluster(env={**TORCH, "RANK": "0", "LOCAL_RANK": "0"}, servers="s:1")
     assert (found.rank, found.world_size, found.servers, found.hosts_server) == (0, 8, ("s:1",), False)
+    assert cluster(env={**TORCH, "LINNET_KEY_FILE": "k.hex"}).key_file == "k.hex"
     hosted = cluster(env={"LINNET_RANK": "0", "LINNET_WORLD_SIZE": "2", "MASTER_ADDR": "h", "MASTER_PORT": "5"})
     assert hosted.address == "h:5"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import mmap
 import os
 import struct
 import tempfile
@@ -220,7 +221,7 @@ class _Writer:
     def numbers(self, values: Any, dtype: str) -> int:
         return int(self.builder.CreateNumpyVector(np.asarray(values, dtype)))
 
-    def blob(self, content: bytes | memoryview, alignment: int) -> None:
+    def blob(self, content: bytes | mmap.mmap | memoryview, alignment: int) -> None:
         """Raw bytes, which begin at a multiple of `alignment`."""
         b = self.builder
         b.Prep(alignment, len(content))
@@ -423,7 +424,7 @@ def read_bytes(path: Path) -> bytes:
         ) from None  # fmt: skip
 
 
-def from_bytes(content: bytes, where: str = "memory") -> Graph:
+def from_bytes(content: bytes | mmap.mmap, where: str = "memory") -> Graph:
     """The graph of a .lnt file in memory; its constants are read-only views of `content`."""
     start, size = _check_header(content, where)
     try:
@@ -444,7 +445,7 @@ def from_bytes(content: bytes, where: str = "memory") -> Graph:
         ) from error
 
 
-def _check_header(content: bytes, where: str) -> tuple[int, int]:
+def _check_header(content: bytes | mmap.mmap, where: str) -> tuple[int, int]:
     """Where the structure lies: (offset, size)."""
     again = "make the file again, or copy it again"
     if len(content) < len(MAGIC) or content[: len(MAGIC)] != MAGIC:
@@ -490,7 +491,7 @@ def _numbers(array: Any) -> list[int]:
 class _Reader:
     """Makes a Graph of a flatbuffer; anything odd raises one of the exceptions that from_bytes turns into FileError."""
 
-    def __init__(self, content: bytes, start: int, size: int) -> None:
+    def __init__(self, content: bytes | mmap.mmap, start: int, size: int) -> None:
         self.content = content
         self.size = size
         self.model = Model.Model.GetRootAs(content[start : start + size])

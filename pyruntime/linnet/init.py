@@ -51,7 +51,7 @@ def fans(shape: Sequence[int]) -> tuple[int, int]:
 
 def zeros(shape: Shape, dtype: str = "f32") -> Initializer:
     """All 0."""
-    return _made(shape, dtype, None, lambda _, s: np.zeros(s))
+    return _made(shape, dtype, None, lambda _, s: np.zeros(s, numpy_dtype(dtype)))  # memory that is untouched yet
 
 
 def constant(shape: Shape, value: float, dtype: str = "f32") -> Initializer:

@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L
 
 #include "sync/posix_ring.h"
+#include "sync/config.h"
 #include "sync/error.h"
 
 #include <poll.h>
@@ -164,7 +165,7 @@ static linnet_status link_lost(linnet_ring *ring, const ring_link *link, linnet_
 void linnet_ring_config_init(linnet_ring_config *config) {
     memset(config, 0, sizeof *config);
     config->struct_size = sizeof *config;
-    config->link.struct_size = sizeof config->link;
+    linnet_link_config_init(&config->link);
     config->size = 1;
 }
 
@@ -186,25 +187,24 @@ linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring *
     if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `out` must be given");
     *out = NULL;
     if (!config) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `config` must be given");
-    if ((status = check_config(config, error))) return status;
+    linnet_link_config link = config->link;
+    if ((status = check_config(config, error)) || (status = ln_sync_check_link(&link, error))) return status;
     linnet_ring *ring = calloc(1, sizeof *ring);
     if (!ring) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
-    const linnet_link_config *link = &config->link;
-    const uint32_t chunk = link->chunk ? (uint32_t)link->chunk : LN_SYNC_CHUNK;
-    ring->chunk = chunk < LN_SYNC_CHUNK_MIN ? LN_SYNC_CHUNK_MIN : chunk > LN_SYNC_CHUNK_MAX ? LN_SYNC_CHUNK_MAX : chunk;
+    ring->chunk = (uint32_t)link.chunk;
     ring->core = (ln_sync_ring){.rank = config->rank, .size = config->size, .lost = -1};
     ring->core.piece = ring->chunk / 8 * 8;
     ring->core.scratch = malloc(ring->core.piece);
     ring->handler = ln_sync_ring_handler(&ring->core);
-    ring->insecure = link->insecure != 0;
+    ring->insecure = link.insecure != 0;
     ring->timeout_ms = config->timeout_ms > 0 ? config->timeout_ms : 60000;
     status = ring->core.scratch ? LINNET_OK : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
-    if (!status && (link->key_file || link->certificate || link->private_key || link->authority))
-        status = ln_sync_security_create(&(ln_sync_security_config){.key_file = link->key_file,
-                                                                    .certificate = link->certificate,
-                                                                    .private_key = link->private_key,
-                                                                    .authority = link->authority,
-                                                                    .libssl = link->libssl},
+    if (!status && (link.key_file || link.certificate || link.private_key || link.authority))
+        status = ln_sync_security_create(&(ln_sync_security_config){.key_file = link.key_file,
+                                                                    .certificate = link.certificate,
+                                                                    .private_key = link.private_key,
+                                                                    .authority = link.authority,
+                                                                    .libssl = link.libssl},
                                          &ring->security, error);
     if (!status && config->size > 1) status = ln_sync_ring_meet(ring, config, error);
     if (status) {

@@ -3,6 +3,7 @@
 #ifndef LN_SYNC_SERVER_CORE_H
 #define LN_SYNC_SERVER_CORE_H
 
+#include "sync/host.h"
 #include "sync/manifest.h"
 #include "sync/stream.h"
 
@@ -48,12 +49,6 @@ typedef struct ln_sync_storage {
     linnet_status (*save)(void *context, const char *table, char *where, size_t size, linnet_error *error);
 } ln_sync_storage;
 
-typedef struct ln_sync_host {
-    void *context;
-    uint64_t (*clock)(void *context);                        /* ns, the same clock as `now` */
-    void (*random)(void *context, void *bytes, size_t size); /* for nonces */
-} ln_sync_host;
-
 /* The manifest is kept and not freed; the rest is copied. */
 linnet_status ln_sync_server_new(const ln_sync_manifest *manifest, const ln_sync_server_config *config,
                                  const ln_sync_apply *apply, const ln_sync_storage *storage, const ln_sync_host *host,
@@ -73,7 +68,7 @@ linnet_status ln_sync_server_replay(ln_sync_server *server, const void *record, 
 ln_sync_stream *ln_sync_server_connect(ln_sync_server *server, const char *peer, uint64_t now);
 /* The connection has ended, or ended wrongly; the stream is gone. */
 void ln_sync_server_disconnect(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
-/* Call when bytes have come from it (ln_sync_stream_received did the rest). */
+/* Bytes have come from it: call before ln_sync_stream_received, which does the rest. */
 void ln_sync_server_heard(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
 /* Queues what is due on this stream. Call before ln_sync_stream_pending, again while that gives something. */
 void ln_sync_server_fill(ln_sync_server *server, ln_sync_stream *stream);

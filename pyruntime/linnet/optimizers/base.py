@@ -230,7 +230,11 @@ class Optimizer:
         """f32 at least: a moving average of 16 bits stands still."""
         assert variable.graph is not None
         dtype = np.float64 if variable.value.dtype == np.float64 else np.float32
-        return state(variable.graph, f"{self.name(variable)}/{name}", np.full(variable.value.shape, value, dtype))
+        shape = variable.value.shape
+        start = (
+            np.full(shape, value, dtype) if value else np.zeros(shape, dtype)
+        )  # zeros take no memory before they are used
+        return state(variable.graph, f"{self.name(variable)}/{name}", start)
 
     def _name(self, graph: Graph) -> str:
         """The class in small letters; numbered when the graph has other optimizers of this class."""

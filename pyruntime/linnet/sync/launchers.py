@@ -29,7 +29,7 @@ def _integer(env: Environment, name: str, low: int = 0) -> int:
     text = env.get(name)
     if text is None:
         _refuse(name, f"an integer of at least {low}", None, what="a variable of this launcher is missing")
-    if re.fullmatch(r"-?[0-9]{1,9}", text.strip()) is None or int(text) < low:
+    if re.fullmatch(r" *-?[0-9]{1,9} *", text) is None or int(text) < low:
         _refuse(name, f"an integer of at least {low}", text)
     return int(text)
 
@@ -123,7 +123,7 @@ def _symmetric(
 def from_linnet(env: Environment) -> dict[str, Any]:
     """The fields of Cluster that LINNET_* variables give (`linnet launch` sets them)."""
     found: dict[str, Any] = {}
-    for field in ("role", "job", "servers", "workers"):
+    for field in ("role", "job", "servers", "workers", "key_file"):
         if text := env.get(f"LINNET_{field.upper()}"):
             found[field] = text
     for field, low in (("rank", 0), ("world_size", 1), ("local_rank", 0), ("local_size", 1)):

@@ -12,6 +12,7 @@ from linnet._generated.ffi import ffi
 from linnet._library import NULL, exception
 from linnet.errors import UsageError
 from linnet.sync._library import sync_library
+from linnet.sync.link import Link, c_text, milliseconds
 
 _DTYPES: Final = {"float32": 1, "float64": 4, "int32": 7, "int64": 8}  # linnet_dtype
 
@@ -21,8 +22,8 @@ class Ring:
 
     address: where rank 0 waits for the others, the same for all: "host:port", "unix:PATH" or "shm:PATH". rank, size: of
     this process. listen: where the neighbour reaches this rank, when the system shall not choose. timeout: seconds that
-    others may take to come, and that a neighbour may be silent in an all-reduce. key_file, certificate, private_key,
-    authority, insecure: as for Server and Worker.
+    others may take to come, and that a neighbour may be silent in an all-reduce. link: keys or certificates, and the size of
+    a piece (chunk); its heartbeat and lease are not used.
     Raises SyncError (timed_out: names the ranks that did not come; refused; unreachable) and UsageError.
 
         with linnet.sync.Ring("10.0.0.1:7000", rank, size) as ring:
@@ -39,35 +40,18 @@ class Ring:
         *,
         listen: str | None = None,
         timeout: float = 60.0,
-        key_file: str | None = None,
-        certificate: str | None = None,
-        private_key: str | None = None,
-        authority: str | None = None,
-        insecure: bool = False,
+        link: Link | None = None,
     ) -> None:
         self.rank, self.size, self._ring = int(rank), int(size), NULL
-        self._options: dict[str, Any] = {
-            "timeout": timeout, "key_file": key_file, "certificate": certificate, "private_key": private_key,
-            "authority": authority, "insecure": insecure,
-        }  # fmt: skip
-        if not timeout > 0:
-            raise UsageError("a ring's timeout is a time", code=101, expected="seconds above 0", got=repr(timeout))
+        self._timeout, self._link = timeout, link or Link()
         config = ffi.new("linnet_ring_config *")
         sync_library().linnet_ring_config_init(config)
-        kept = []  # the config points to these
-
-        def text(value: str | None) -> Any:
-            if value is None:
-                return NULL
-            kept.append(ffi.new("char[]", value.encode()))
-            return kept[-1]
-
-        config.address, config.listen = text(address), text(listen)
+        kept: list[Any] = []  # the config points to these
+        config.address = c_text(address, kept)
+        config.listen = NULL if listen is None else c_text(listen, kept)
         config.rank, config.size = self.rank, self.size
-        config.timeout_ms = max(1, min(round(timeout * 1000), 2**31 - 1))
-        config.link.key_file, config.link.certificate = text(key_file), text(certificate)
-        config.link.private_key, config.link.authority = text(private_key), text(authority)
-        config.link.insecure = insecure
+        config.timeout_ms = milliseconds("timeout", timeout)
+        self._link.fill(config.link, kept)
         out, record = ffi.new("linnet_ring **"), ffi.new("linnet_error *")
         if sync_library().linnet_ring_create(config, out, record):
             raise exception(record)
@@ -110,7 +94,14 @@ class Ring:
                 got=str(lost),
             )
         self.close()
-        return Ring(address, self.rank - (lost < self.rank), self.size - 1, listen=listen, **self._options)
+        return Ring(
+            address,
+            self.rank - (lost < self.rank),
+            self.size - 1,
+            listen=listen,
+            timeout=self._timeout,
+            link=self._link,
+        )
 
     def close(self) -> None:
         """Leaves the ring; the others' next all-reduce fails. Again: nothing."""

@@ -38,6 +38,7 @@ class Cluster:
     workers: their addresses where the launcher says them. job: name that the launcher gave the job, or "". local_rank,
     local_size: index among, and number of, the job's processes on this machine. hosts_server: True in the one worker that
     must also run the server at `servers[0]`, where a launcher starts equal processes only (torchrun, mpirun, srun).
+    key_file: path of the pre-shared key of the job (LINNET_KEY_FILE), or "" for none.
     source: which settings this was found from.
     """
 
@@ -50,6 +51,7 @@ class Cluster:
     local_rank: int = 0
     local_size: int = 1
     hosts_server: bool = False
+    key_file: str = ""
     source: str = "one process"
 
     def __post_init__(self) -> None:

@@ -1,0 +1,158 @@
+"""The update of some rows of a table, made of the update of the whole. Every node is looked at: where a row's new value could
+depend on another row, the table is refused with that node's name. What optimizer it was does not matter."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from linnet import _ops, ops
+from linnet.errors import UsageError
+from linnet.graph import Function, Node, Tensor
+from linnet.mapping import Program
+from linnet.sync.contract import GRADIENT
+
+SHARED, ROWS, TOUCHED, IDS, COLUMN = "shared", "rows", "touched rows", "row numbers", "column of row numbers"
+"""What the first axis of a tensor is: nothing of the table's; its rows; the rows that were pushed; and their numbers, as they
+come in and as scatter takes them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """What stands for a tensor of the whole update, and what its first axis is."""
+
+    tensor: Tensor
+    kind: str
+
+
+class RowUpdate:
+    """Rebuilds nodes of an update in `function` for rows [first, first + count) of the table.
+
+    table: its name; whole: its rows. own: the table and its optimizer state, which
+    have these rows already.
+    """
+
+    def __init__(self, function: Function, table: str, whole: int, first: int, count: int, own: frozenset[str]) -> None:
+        self.function, self.table, self.whole, self.first, self.count = function, table, whole, first, count
+        self.own = own
+        self._places: dict[Tensor, _Place] = {}
+
+    def input(self, old: Tensor, name: str) -> Tensor:
+        """An input of the update, by its name in the signature."""
+        rest = name.removeprefix(GRADIENT + self.table)
+        kind = {"/ids": IDS, "/rows": TOUCHED, "": ROWS}.get(rest, SHARED)
+        shape = list(old.shape or ())
+        if kind == ROWS:
+            shape[0] = self.count
+        new = self.function.placeholder(old.name, old.dtype, shape)
+        self._places[old] = _Place(new, kind)
+        return new
+
+    def node(self, node: Node) -> None:
+        """Makes the same node for these rows. Raises UsageError."""
+        given = [None if t is None else self._place(t) for t in node.inputs]
+        kinds = [SHARED if p is None else p.kind for p in given]
+        kind = SHARED if all(k == SHARED for k in kinds) else self._kind(node, kinds)
+        if any(isinstance(value, Function) for value in node.attributes.values()):
+            raise self._refused(node, "it has branches or loops")
+        inputs = [None if p is None else p.tensor for p in given]
+        if kind == ROWS and node.op in ("map", "scatter"):
+            inputs = [
+                self._rows_of(node, i, t) if t is not None and k == SHARED else t
+                for i, (t, k) in enumerate(zip(inputs, kinds, strict=True))
+            ]
+        made = _ops.emit(
+            node.op, inputs, node.attributes, len(node.outputs), node.name, self.function,
+            [t.quantization for t in node.outputs], [t.dtype for t in node.outputs],
+        )  # fmt: skip
+        for old, new in zip(node.outputs, made, strict=True):
+            shape = (self.count, *(old.shape or ())[1:]) if kind == ROWS else old.shape
+            if new.static_shape is not None and new.static_shape != tuple(shape or ()):
+                raise self._refused(node, f"its result has the shape {list(new.static_shape)}, whatever the rows are")
+            self._places[old] = _Place(new, kind)
+
+    def _place(self, tensor: Tensor) -> _Place:
+        if tensor not in self._places:
+            if tensor.variable is not None:
+                variable = self.function.graph.variables[tensor.variable.name]
+                kind = ROWS if variable.name in self.own else SHARED
+                self._places[tensor] = _Place(self.function.read(variable), kind)
+            else:
+                assert tensor.data is not None
+                made = self.function.constant(tensor.data, tensor.name, tensor.dtype, tensor.quantization)
+                self._places[tensor] = _Place(made, SHARED)
+        return self._places[tensor]
+
+    def _kind(self, node: Node, kinds: Sequence[str]) -> str:
+        """What the results are of a node that reads something of the table. UsageError where rows could mix."""
+        op, of = node.op, set(kinds)
+        if op == "assign":
+            if kinds == [ROWS, ROWS]:
+                return ROWS
+        elif op in ("map", "cast"):
+            if of <= {ROWS, SHARED} or of <= {TOUCHED, SHARED}:
+                kind = ROWS if ROWS in of else TOUCHED
+                self._check_broadcast(node, kinds, kind)
+                return kind
+        elif op == "gather":
+            if (
+                kinds == [ROWS, IDS]
+                and node.attribute("kind") == "take"
+                and not (node.attribute("axis") or node.attribute("batch_dims"))
+            ):
+                return TOUCHED
+        elif op == "scatter":
+            if kinds[1:] == [COLUMN, TOUCHED] and kinds[0] in (ROWS, SHARED) and node.attribute("kind") == "nd":
+                return ROWS
+        elif op == "copy":
+            kind = node.attribute("kind")
+            if kind == "unsqueeze" and kinds == [IDS] and tuple(node.attribute("axes")) == (1,):
+                return COLUMN
+            if kind == "identity" and len(kinds) == 1:
+                return kinds[0]
+        elif op == "reduce" and kinds[0] in (ROWS, TOUCHED) and of == {kinds[0]}:
+            rank = node.inputs[0].rank if node.inputs[0] is not None else None
+            axes = tuple(node.attribute("axes"))
+            if axes and rank is not None and all(a % rank for a in axes):
+                return kinds[0]
+        raise self._refused(node, "a row's new value may depend on other rows")
+
+    def _check_broadcast(self, node: Node, kinds: Sequence[str], kind: str) -> None:
+        """UsageError unless the first axis of every operand is that of the results, and its place there is not used."""
+        rank = node.outputs[0].rank
+        for tensor, own in zip(node.inputs, kinds, strict=True):
+            assert tensor is not None
+            aligned = tensor.rank == rank if own == kind else True
+            if own == SHARED and tensor.rank == rank and tensor.shape is not None and tensor.shape[0] != 1:
+                aligned = kind == ROWS and tensor.shape[0] == self.whole
+            if not aligned or (own == kind and tensor.shape is not None and tensor.shape[0] == 1):
+                raise self._refused(node, f"'{tensor.name}' is stretched over rows")
+        if node.op == "map":
+            program = Program.decode(node.attributes)
+            if any(i.opcode == "iota" and i.operand == 0 for i in program.code):
+                raise self._refused(node, "it computes with the number of a row")
+
+    def _rows_of(self, node: Node, place: int, tensor: Tensor) -> Tensor:
+        """These rows of what all share, where it has a value for each row."""
+        rank = node.outputs[0].rank
+        if tensor.rank != rank or tensor.shape is None or tensor.shape[0] != self.whole:
+            return tensor
+        if tensor.data is not None:
+            data = tensor.data[self.first : self.first + self.count]
+            return self.function.constant(data, tensor.name, tensor.dtype, tensor.quantization)
+        maker = tensor.node
+        source = maker.inputs[0] if maker is not None else None
+        if maker is not None and maker.op == "copy" and maker.attribute("kind") == "expand" and source is not None:
+            shape = [self.count, *tensor.shape[1:]]
+            if source.rank is not None and (source.rank < (rank or 0) or (source.shape or (0,))[0] == 1):
+                return ops.copy([source], kind="expand", shape=[d for d in shape if isinstance(d, int)])[0]
+        return ops.copy(
+            [tensor], kind="slice", axes=[0], starts=[self.first], ends=[self.first + self.count], steps=[1]
+        )[0]
+
+    def _refused(self, node: Node, reason: str) -> UsageError:
+        return UsageError(
+            f"'{self.table}' cannot be split by rows: {reason}, in the update's {node.op} '{node.name or node.outputs[0].name}'",
+            code=101, op=node.op, tensor=self.table, expected="an update of each row by itself",
+            hint="keep it whole, or take an optimizer such as SGD, AdaGrad, Momentum or Adam without a norm over the table",
+        )  # fmt: skip

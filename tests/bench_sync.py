@@ -1,0 +1,191 @@
+"""A null training step (fetch parameters, compute nothing, send an update) in the shape of OSDI'16, section 6.2, for linnet and
+its baselines, on loopback: every engine has its processes, and rounds of steps take turns among the engines.
+`python -m tests.bench_sync [--cases scalar,dense,...] [--workers 1,8,32] [--engines ...] [--rounds N] [--json F] [--readme]`"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime
+import json
+import os
+import platform
+import re
+import selectors
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests import sync_engines
+
+ROOT = Path(__file__).resolve().parent.parent
+MB = 10**6
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """What a step fetches: `count` pieces of `size` bytes out of a table of `table` bytes. steps: in a round, by workers."""
+
+    title: str
+    count: int
+    size: int
+    table: int
+    steps: dict[int, int]
+    engines: tuple[str, ...]
+
+
+_SPARSE_STEPS = {1: 300, 8: 100, 32: 30}
+CASES = {
+    "scalar": Case("scalar (4 bytes)", 1, 4, 4, {1: 500, 8: 200, 32: 60}, ("linnet", "raw", "python", "gloo", "ray")),
+    "dense": Case("dense (100 MB)", 1, 100 * MB, 100 * MB, {1: 5, 8: 2}, ("linnet", "raw", "python", "gloo", "ray")),
+    "sparse_100m": Case("32 rows of 100 MB", 32, 1024, 100 * MB, _SPARSE_STEPS, ("linnet", "raw", "python")),
+    "sparse_1g": Case("32 rows of 1 GB", 32, 1024, 1000 * MB, _SPARSE_STEPS, ("linnet", "raw", "python")),
+    "sparse_4g": Case("32 rows of 4 GB", 32, 1024, 4000 * MB, _SPARSE_STEPS, ("linnet", "raw")),
+}
+NAMES = {
+    "linnet": "linnet", "linnet_c": "linnet, C workers", "linnet_tls": "linnet, TLS", "raw": "raw C sockets",
+    "python": "Python sockets", "gloo": "Gloo all-reduce", "ray": "Ray actors",
+}  # fmt: skip
+# Workers: one rank of an all-reduce has nothing to send, and more of these processes do not fit the machine.
+RANGE = {"gloo": range(2, 9), "ray": range(1, 9)}
+
+
+class Engine:
+    """The processes of one engine for a case: `measure` lets all workers do so many steps, and gives every step's time in us."""
+
+    def __init__(self, commands: Sequence[Sequence[str]], stack: ExitStack, env: dict[str, str]) -> None:
+        self.workers = [stack.enter_context(started(command, env)) for command in commands]
+        for worker in self.workers:
+            line(worker)  # it is ready
+
+    def measure(self, steps: int) -> list[float]:
+        for worker in self.workers:
+            assert worker.stdin is not None
+            worker.stdin.write(f"{steps}\n".encode())
+            worker.stdin.flush()
+        return [float(word) for worker in self.workers for word in line(worker).split()]
+
+
+@contextmanager
+def started(command: Sequence[str], env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that ends when its stdin does."""
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, env={**os.environ, **env}
+    )
+    try:
+        yield process
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def line(process: subprocess.Popen[bytes], seconds: float = 300) -> str:
+    """The next line that a process prints; SystemExit when it ends or says nothing for so long."""
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(seconds):
+            raise SystemExit(f"no answer within {seconds:g} s: {process.args!r}")
+    text = process.stdout.readline().decode()
+    if not text:
+        raise SystemExit(f"a process of the benchmark has ended: {process.args!r}")
+    return text
+
+
+def run_case(name: str, workers: int, engines: Sequence[str], rounds: int) -> dict[str, Any]:
+    """Medians over rounds of each engine's median step, in ms, and the ratio to raw sockets, per round."""
+    case = CASES[name]
+    chosen = [e for e in engines if e.split("_")[0] in case.engines and workers in RANGE.get(e, [workers])]
+    steps = case.steps[workers]
+    found: dict[str, list[float]] = {engine: [] for engine in chosen}
+    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+        running = {}
+        for engine in chosen:
+            server, worker, env = sync_engines.commands(engine, case, workers, Path(folder))
+            address = line(stack.enter_context(started(server, env))).strip() if server else ""
+            running[engine] = Engine([[*w, address] for w in worker], stack, env)
+            running[engine].measure(max(2, steps // 5))
+        for _ in range(rounds):
+            for engine in chosen:
+                found[engine].append(statistics.median(running[engine].measure(steps)) / 1e3)
+    row: dict[str, Any] = {"case": name, "workers": workers, "ms": {e: statistics.median(t) for e, t in found.items()}}
+    if "raw" in found:
+        row["of_raw"] = {
+            e: statistics.median(a / b for a, b in zip(found[e], found["raw"], strict=True))
+            for e in found
+            if e != "raw"
+        }
+    return row
+
+
+def machine() -> str:
+    """Processor, cores, date, and whether others were busy on it."""
+    text = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    model = re.search(r"model name\s*: (.*)", text)
+    cores, load = len(os.sched_getaffinity(0)), os.getloadavg()[0]
+    date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    busy = f"; busy with other work (load {load:.0f}): ratios say more than times" if load > 1.5 * cores else ""
+    return f"{model.group(1).strip() if model else platform.machine()}, {cores} cores, {date}{busy}"
+
+
+def as_markdown(rows: Sequence[dict[str, Any]]) -> str:
+    engines = [e for e in NAMES if any(e in row["ms"] for row in rows)]
+    lines = [
+        "| null step, ms | workers | " + " | ".join(NAMES[e] for e in engines) + " | linnet of raw |",
+        "|---|---:|" + "---:|" * (len(engines) + 1),
+    ]
+    for row in rows:
+        cells = [f"{row['ms'][e]:.3g}" if e in row["ms"] else "" for e in engines]
+        ratio = row.get("of_raw", {}).get("linnet")
+        lines.append(
+            f"| {CASES[row['case']].title} | {row['workers']} | {' | '.join(cells)} | {f'{ratio:.2f}' if ratio else ''} |"
+        )
+    return "\n".join(lines)
+
+
+def update_page(page: Path, table: str) -> None:
+    """Puts the table between the two `sync` comments of a page."""
+    marks = ("<!-- sync: `python -m tests.bench_sync --readme` writes them -->", "<!-- end of sync -->")
+    before, rest = page.read_text().split(marks[0])
+    words = " ".join(["python -m tests.bench_sync", *sys.argv[1:]])
+    note = f"{machine()}. Loopback, medians of interleaved rounds, one process per worker: `{words}`."
+    page.write_text(f"{before}{marks[0]}\n\n{note}\n\n{table}\n\n{marks[1]}{rest.split(marks[1])[1]}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--workers", default="1,8,32")
+    parser.add_argument("--engines", default=",".join(sync_engines.ENGINES))
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--readme", action="store_true", help="also put the table into README.md")
+    a = parser.parse_args()
+    rows = []
+    for name in a.cases.split(","):
+        for workers in map(int, a.workers.split(",")):
+            if workers in CASES[name].steps:
+                began = time.monotonic()
+                rows.append(run_case(name, workers, a.engines.split(","), a.rounds))
+                shown = ", ".join(f"{e} {ms:.4g}" for e, ms in rows[-1]["ms"].items())
+                print(f"{name}, {workers} workers, ms: {shown} ({time.monotonic() - began:.0f} s)", flush=True)
+    print("\n" + as_markdown(rows))
+    if a.json:
+        a.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
+    if a.readme:
+        update_page(ROOT / "README.md", as_markdown(rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""docs/protocol.md against itself and against the C code: layouts without gaps, the same numbers as in wire.h, and test
+vectors made from the document's own tables. tests/c/test_sync_wire.c checks the same bytes in C."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from tests import sync_protocol as protocol
+from tests.native import ROOT, build, need, run
+
+_WIRE = (ROOT / "runtime_c" / "sync" / "wire.h").read_text()
+_LAYOUTS = (
+    "The header",
+    "HELLO",
+    "WELCOME",
+    "TENSORS",
+    "READY",
+    "REFUSE",
+    "PULL",
+    "SAME",
+    "COMMIT",
+    "ACK",
+    "HEARTBEAT",
+    "SAVED",
+)
+
+
+def _enum(first: str) -> list[str]:
+    """Names of the enum in wire.h that begins with `first`, without LN_SYNC_."""
+    found = re.search(rf"enum \w* ?\{{\s*({first}.*?)\}}", _WIRE, re.S)
+    assert found, first
+    return re.findall(r"LN_SYNC_(\w+)", found[1])
+
+
+def _constants() -> dict[str, int]:
+    numbers = re.findall(r"\b(LN_SYNC_\w+) = ([0-9a-fx<+* ]+)", _WIRE)
+    return {name.removeprefix("LN_SYNC_"): eval(value, {}) for name, value in numbers}
+
+
+@pytest.mark.parametrize(("data", "crc"), [
+    (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43), (bytes(range(32)), 0x46DD794E),
+    (bytes(range(31, -1, -1)), 0x113FDB5C), (b"123456789", 0xE3069283), (b"", 0),
+])  # fmt: skip
+def test_checksum(data: bytes, crc: int) -> None:
+    assert protocol.crc32c(data) == crc
+    assert protocol.crc32c(data[5:], protocol.crc32c(data[:5])) == crc
+    assert f"`{crc:08X}`" in protocol.section("Test vectors") or not data
+
+
+@pytest.mark.parametrize("title", _LAYOUTS)
+def test_layouts_have_no_gaps(title: str) -> None:
+    """Each field begins where the last one ends, and the heading says the size."""
+    at = 0
+    for field in protocol.layout(title):
+        assert field.offset in (at, None), f"{title}: {field.name} at {field.offset}, expected {at}"
+        at += protocol.size_of([field])
+    name = {"The header": "HEADER", "HEARTBEAT": "BEAT_BYTES"}.get(title, f"{title}_BYTES")
+    assert at == (32 if title == "TENSORS" else _constants()[name])
+    stated = re.search(rf"^### {title} \((?:entries of )?(\d+) bytes", protocol.DOCUMENT.read_text(), re.M)
+    assert title in ("The header", "TENSORS") or (stated and int(stated[1]) == at)
+
+
+def test_types_are_those_of_the_code() -> None:
+    names = _enum("LN_SYNC_HELLO = 1")
+    assert names.pop() == "TYPES"
+    assert {name: i for i, name in enumerate(names, 1)} == {name: n for name, (n, _) in protocol.types().items()}
+    bulk = re.findall(r"\[LN_SYNC_(\w+)\] = \{\"(\w+)\", (true|false)", (ROOT / "runtime_c/sync/wire.c").read_text())
+    assert {name: word == "true" for name, _, word in bulk} == {name: b for name, (_, b) in protocol.types().items()}
+    assert all(name == text for name, text, _ in bulk)
+
+
+def test_refusals_are_those_of_the_code() -> None:
+    stated = {cells[1]: int(cells[0]) for cells in protocol.rows("Refusals", 4)}
+    assert stated == {name: i for i, name in enumerate(_enum("LN_SYNC_FINE = 0")) if i}
+
+
+def test_directions_are_those_of_the_code() -> None:
+    """The table of states, against the masks that owners give to ln_sync_stream_expect."""
+    masks = {
+        name: set(re.findall(r"1u << LN_SYNC_(\w+)", text))
+        for name, text in re.findall(r"#define LN_SYNC_(HANDSHAKE|FROM_\w+)(.*?)\)\n", _WIRE, re.S)
+    }
+    stated = {(cells[0], cells[1]): set(cells[2].split(", ")) for cells in protocol.rows("States", 3)}
+    assert masks["FROM_WORKER"] == stated["server", "open"]
+    assert masks["FROM_SERVER"] == stated["worker", "open"]
+    shaking = set().union(*(frames for (_, state), frames in stated.items() if state != "open"))
+    assert masks["HANDSHAKE"] == shaking
+    for cells in protocol.rows("Frames", 5):
+        if cells[2] in "CS":
+            side = "server" if cells[2] == "C" else "worker"
+            assert any(cells[1] in frames for (who, _), frames in stated.items() if who == side), cells[1]
+            assert not any(cells[1] in frames for (who, _), frames in stated.items() if who != side), cells[1]
+
+
+def test_limits_are_those_of_the_code() -> None:
+    text, constants = protocol.section("Limits"), _constants()
+    assert constants["CONTROL_MAX"] == 4096 and "| payload of a control frame | 4096 bytes |" in text
+    assert (constants["CHUNK_MIN"], constants["CHUNK"], constants["CHUNK_MAX"]) == (4096, 256 << 10, 4 << 20)
+    assert constants["TENSORS_MAX"] == 65535 and "| tensors | 65,535 |" in text
+    assert (constants["REFUSE_TEXT"], constants["SAVED_TEXT"]) == (240, 1024) and "| 240, 1024 bytes |" in text
+
+
+def test_encodings_are_those_of_the_code() -> None:
+    folder = ROOT / "runtime_c" / "sync"
+    numbers = dict(re.findall(r"LN_SYNC_(\w+) = (\d)", (folder / "compress.h").read_text()))
+    stated = {
+        cells[1].replace("-", "").replace("1bit", "onebit").upper(): cells[0] for cells in protocol.rows("Encodings", 3)
+    }
+    assert stated == {name: number for name, number in numbers.items() if name in stated} and len(stated) == 6
+
+
+@pytest.mark.parametrize("vector", protocol.vectors(), ids=lambda vector: vector.name)
+def test_vectors(vector: protocol.Vector) -> None:
+    """The document's bytes are those of its fields, packed by its tables."""
+    assert vector.data == vector.made()
+
+
+def test_every_type_has_a_vector() -> None:
+    assert {vector.name for vector in protocol.vectors()} == set(protocol.types())
+
+
+def test_the_manifest_digest() -> None:
+    by_name = {vector.name: vector for vector in protocol.vectors()}
+    low, high = protocol.digest(by_name["TENSORS"].data[64:])
+    assert by_name["READY"].entries[0]["manifest"] == low.to_bytes(8, "little") + high.to_bytes(8, "little")
+
+
+def test_the_stream_takes_no_memory() -> None:
+    """What reads and writes frames calls no allocator, by name or through others of the library."""
+    need("objdump")
+    folder = build("release") / "CMakeFiles" / "linnet_sync_objects.dir" / "runtime_c" / "sync"
+    for name in ("wire", "payload", "stream", "stream_send", "crc32c", "digest"):
+        listing = run(["objdump", "-t", str(folder / f"{name}.c.o")])
+        wanted = {line.split()[-1] for line in listing.splitlines() if "*UND*" in line}
+        allowed = {"memcpy", "memmove", "memset", "memchr", "strncpy", "strlen", "__cpu_model", "_GLOBAL_OFFSET_TABLE_"}
+        assert all(word in allowed or word.startswith(("ln_sync_", "stream_")) for word in wanted), wanted
