@@ -201,9 +201,9 @@ class Connection:
 
 
 class PlainServer:
-    """tensors: values by name, in the order of the manifest; kinds: what is not DENSE. split: first row and rows of the whole, of tables
-    that have others elsewhere. lr: of SGD. hook: called with the
-    connection and the name of each frame that came, "applied" after an update; it may raise Broken."""
+    """tensors: values by name, in the order of the manifest; kinds: what is not DENSE. split: first row and rows of the whole
+    of tables that have others elsewhere. lr: of SGD. hook: called with the connection and the name of each frame that came,
+    "applied" after an update; it may raise Broken."""
 
     def __init__(
         self, job: bytes, tensors: dict[str, Array], kinds: dict[str, int] | None = None, *, lr: float = 0.5,

@@ -14,7 +14,8 @@ import linnet
 from linnet import nn, ops
 from linnet.errors import FileError, SyncError, UsageError
 from linnet.graph import Graph
-from linnet.sync import Worker
+from linnet.sync import Compression, Worker
+from linnet.sync.compression import decode, encode
 from linnet.sync.contract import variable_of
 from linnet.sync.worker import WorkerInfo
 from tests.sync_plain_server import AVERAGED, DENSE, NONE, ROWS, Broken, Connection, PlainServer
@@ -306,8 +307,6 @@ def test_averaged_values_are_pushed() -> None:
 @pytest.mark.parametrize("compression", ["f16", "bf16", "i8", "topk:0.05", "1bit"])
 def test_compressed_gradients_keep_what_they_lose(compression: str) -> None:
     """What was sent and what is kept back add up to the gradients, over several steps; small tensors travel plain."""
-    from linnet.sync import Compression
-
     graph = Graph(seed=3)
     x = graph.placeholder("x", ("batch", 64))
     linnet.sync.signatures(graph, (nn.dense(x, 32) * 1.0).mean(), linnet.SGD(0.5), {"x": x})
@@ -324,19 +323,13 @@ def test_compressed_gradients_keep_what_they_lose(compression: str) -> None:
                 gradient = linnet.Session(model, "grad").run(feed)["gradient/dense/weight"]
                 (_, _, bias), (_, _, data) = sorted(server.gradients[k], key=lambda m: len(m[2]))
                 assert len(bias) == 32 * 4
-                expected, residual = encoded(chosen, gradient, residual)
-                assert data == expected
-                decoded = np.asarray(chosen.decode(data, 64 * 32)).reshape(64, 32)
+                assert data == encode(gradient, chosen, residual)
+                decoded = decode(data, (64, 32), chosen)
                 sent, total = sent + decoded, total + gradient
                 np.testing.assert_allclose(sent + residual, total, rtol=0, atol=2e-5)
             assert worker.info.compression == chosen.name
         heads = [h for h in named(server, "PUSH") if h["tensor"] == 0 or h["encoding"]]
         assert {h["encoding"] for h in heads} >= {chosen.encoding}
-
-
-def encoded(compression: Any, gradient: Array, residual: Array) -> tuple[bytes, Array]:
-    data, left = compression.encode(gradient.reshape(-1), residual.reshape(-1))
-    return bytes(data), np.asarray(left).reshape(gradient.shape)
 
 
 def test_a_server_that_takes_no_compression(model: linnet.Model) -> None:
