@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import linnet
 from linnet import LAMB, LARS, LBFGS, SGD, AdaGrad, Adam, Momentum, clip, nn, ops
+from linnet.cli import cli
 from linnet.graph import Graph, Tensor
 from linnet.sync import contract
 from linnet.sync.groups import groups_of
@@ -210,10 +212,6 @@ def test_a_table_of_gigabytes_costs_nothing_before_it_is_used(tmp_path: Path) ->
 
 
 def test_the_command_writes_the_files(tmp_path: Path) -> None:
-    from click.testing import CliRunner
-
-    from linnet.cli import cli
-
     model, out = str(tmp_path / "m.lnt"), str(tmp_path / "parts")
     build(embedded, lambda: LAMB(0.1)).save(model)
     done = CliRunner().invoke(cli, ["split", model, "--servers", "2", "-o", out])
@@ -229,3 +227,30 @@ def test_the_command_writes_the_files(tmp_path: Path) -> None:
     assert files[1]["rows"]["embedding/weight"] == "15" and not files[2]["rows"]
     done = CliRunner().invoke(cli, ["split", model, "--servers", "2", "-o", model])
     assert isinstance(done.exception, linnet.FileError) and "cannot write to" in str(done.exception)
+
+
+def test_parts_become_one_model_again(tmp_path: Path) -> None:
+    graph = build(embedded, lambda: Adam(0.1, lazy=True), remote=True)
+    parts = linnet.sync.partition(graph, 3)
+    whole, cluster = Cluster(graph, [graph]), Cluster(parts.worker, parts.servers)
+    for batch in batches(3):
+        whole.step([named(graph, batch)])
+        cluster.step([named(graph, batch)])
+    files = parts.save(tmp_path)
+    for k, store in enumerate(cluster.shards):
+        store.save(tmp_path / f"{k}.ckpt")
+    of_files = linnet.sync.join(graph, [(files[k], tmp_path / f"{k}.ckpt") for k in range(3)])
+    of_stores = linnet.sync.join(graph, list(zip(parts.servers, cluster.shards, strict=True)))
+    for name in whole.shards[0]:
+        np.testing.assert_array_equal(of_files.variables[name].value, whole.value(name))
+        np.testing.assert_array_equal(of_stores.variables[name].value, whole.value(name))
+    graph.save(tmp_path / "whole.lnt")
+    words = ["join", str(tmp_path / "whole.lnt"), "-o", str(tmp_path / "trained.lnt")]
+    done = CliRunner().invoke(cli, [*words, *(f"{files[k]}={tmp_path / f'{k}.ckpt'}" for k in range(3))])
+    assert done.exit_code == 0 and "variables of 3 servers" in done.output, done.output
+    assert Graph.load(tmp_path / "trained.lnt").to_bytes() == of_files.to_bytes()
+    assert "expected SERVER.lnt=SNAPSHOT" in str(CliRunner().invoke(cli, [*words, "server.lnt"]).exception)
+    with pytest.raises(linnet.UsageError, match=r"expected 30 rows from 0 on, got 0 to 9, 20 to 29"):
+        linnet.sync.join(graph, [(parts.servers[k], cluster.shards[k]) for k in (2, 0)])
+    with pytest.raises(linnet.UsageError, match="a part of another model"):
+        linnet.sync.join(build(plain, SGD), [(parts.servers[0], cluster.shards[0])])

@@ -1,4 +1,4 @@
-"""The command `linnet split`: a training file as files of several servers and of their workers."""
+"""The commands `linnet split` and `linnet join`: a training file as files of several servers and of their workers, and back."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from linnet.errors import UsageError
 
 
 @click.command(short_help="Spread a training file over several parameter servers.")
@@ -50,3 +52,22 @@ def split(
         click.echo(f"{file['file']}: {file['variables']} variables, {file['bytes'] / 1e6:,.1f} MB{rest}")
     for reason in parts.kept_whole.values():
         click.echo(f"kept whole: {reason}")
+
+
+@click.command(short_help="Put what several servers trained into one model again.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("parts", nargs=-1, required=True, metavar="SERVER.lnt=SNAPSHOT...")
+@click.option(
+    "-o", "--output", type=click.Path(path_type=Path), required=True, help="The model with the trained values."
+)
+def join(model: Path, parts: tuple[str, ...], output: Path) -> None:
+    """Write MODEL with the values of its servers: for each the file that `linnet split` made, and its latest snapshot."""
+    from linnet.sync import join as joined
+
+    pairs = [part.partition("=") for part in parts]
+    for file, equals, snapshot in pairs:
+        if not equals or not snapshot:
+            raise UsageError("this is no part with its snapshot", code=101, expected="SERVER.lnt=SNAPSHOT", got=file)
+    graph = joined(model, [(file, snapshot) for file, _, snapshot in pairs])
+    graph.save(output)
+    click.echo(f"{output}: {len(graph.variables)} variables of {len(parts)} servers")

@@ -7,6 +7,6 @@ from typing import Final
 import click
 
 from linnet.cli_launch import launch
-from linnet.cli_split import split
+from linnet.cli_split import join, split
 
-COMMANDS: Final[tuple[click.Command, ...]] = (launch, split)
+COMMANDS: Final[tuple[click.Command, ...]] = (launch, split, join)

@@ -67,18 +67,18 @@ class Loader:
         every = permutation(len(self.source), self.seed, epoch) if self.shuffle else np.arange(len(self.source))
         return every[index::count][: self.examples]
 
-    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """The batches of an epoch, from number `start` on."""
+    def batches(self, epoch: int = 0, start: int = 0, every: int = 1) -> Iterator[Batch]:
+        """The batches of an epoch, from number `start` on; every so manieth of them."""
         depth = self.prefetch
         if depth is None:
             plain = isinstance(self.source, Arrays) and self.source.prepare is None and not self.augment
             depth = 0 if plain else 2
-        made = self._batches(epoch, start)
+        made = self._batches(epoch, start, every)
         return _ahead(made, depth) if depth else made
 
-    def _batches(self, epoch: int, start: int) -> Iterator[Batch]:
+    def _batches(self, epoch: int, start: int, every: int) -> Iterator[Batch]:
         order = self.order(epoch)
-        for i in range(start, len(self)):
+        for i in range(start, len(self), every):
             batch = self.source.take(order[i * self.batch_size : (i + 1) * self.batch_size])
             if self.augment:
                 generator = self._generator(epoch, 1 + i, self.shard[0])

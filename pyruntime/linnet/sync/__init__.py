@@ -7,11 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from linnet.sync.contract import signatures
+    from linnet.sync.joining import join
     from linnet.sync.split import Parts, partition
+    from linnet.sync.strategy import Strategy
 
 _LAZY: dict[str, str] = {
     # Name -> module. Graphs and files:
     "Parts": "split",
+    "Strategy": "strategy",
+    "join": "joining",
     "partition": "split",
     "signatures": "contract",
     #
@@ -29,6 +33,8 @@ _LAZY: dict[str, str] = {
 
 __all__ = [
     "Parts",
+    "Strategy",
+    "join",
     "partition",
     "signatures",
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,12 +23,14 @@ Data = Loader | Source | Mapping[str, npt.ArrayLike] | Sequence[npt.ArrayLike] |
 @dataclasses.dataclass(frozen=True)
 class Feed:
     """Epochs of batches. length: batches in an epoch, None where only the end tells. native: the order in linnet-train's
-    words, for checkpoints; empty when it has no such order."""
+    words, for checkpoints; empty when it has no such order. pick: (epoch, first, every) -> some of the batches, where the
+    others need not be made for that."""
 
     make: Callable[[int, int], Iterator[Batch]]
     length: int | None
     description: dict[str, Any]
     native: dict[str, int] = dataclasses.field(default_factory=dict)
+    pick: Callable[[int, int, int], Iterator[Batch]] | None = None
 
     def epoch(self, number: int, start: int) -> Generator[tuple[Batch, bool]]:
         """The batches of an epoch from number `start` on, and whether each is its last."""
@@ -52,6 +55,40 @@ class Feed:
             close = getattr(batches, "close", None)
             if close is not None:
                 close()
+
+
+def share_of(feed: Feed, index: int, count: int) -> Feed:
+    """The part of a feed that worker `index` of `count` trains on: of each `count` batches in turn one. All get the same number;
+    batches that are left over at the end of an epoch go to nobody."""
+    if count == 1:
+        return feed
+    length = None if feed.length is None else feed.length // count
+    if length == 0:
+        raise UsageError(
+            "an epoch has fewer batches than there are workers", code=104, expected=f"{count} or more", got=str(feed.length),
+            hint="give more data, or a smaller batch_size",
+        )  # fmt: skip
+
+    def make(epoch: int, start: int) -> Iterator[Batch]:
+        batches = feed.make(epoch, 0) if feed.pick is None else feed.pick(epoch, start * count + index, count)
+        try:
+            if feed.pick is not None:
+                yield from itertools.islice(batches, None if length is None else length - start)
+            else:
+                yield from itertools.islice(_whole_turns(batches, index, count), start, None)
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+
+    description = {**feed.description, "worker": [index, count]}
+    return dataclasses.replace(feed, make=make, length=length, description=description, native={}, pick=None)
+
+
+def _whole_turns(batches: Iterator[Batch], index: int, count: int) -> Iterator[Batch]:
+    """The batch at `index` of each `count` that are there."""
+    while len(turn := list(itertools.islice(batches, count))) == count:
+        yield turn[index]
 
 
 def feed_of(
@@ -91,6 +128,7 @@ def feed_of(
             "shard": list(loader.shard), "augmentations": len(loader.augment),
         },
         _native(loader),
+        loader.batches,
     )  # fmt: skip
 
 

@@ -1,0 +1,82 @@
+"""How many workers train one model: who waits for whom, how gradients travel, what the server keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+from linnet.errors import UsageError
+from linnet.sync.compression import Compression
+
+MODES: Final = ("synchronous", "asynchronous", "federated")
+
+
+@dataclasses.dataclass(frozen=True)
+class Strategy:
+    """How the workers of a job train together.
+
+    mode: "synchronous", a step is the mean of one batch of each worker, the same bits as accumulated gradients of one process;
+    "asynchronous", every worker's gradient is a step of its own; "federated", each worker trains `local_steps` batches by the
+    file's `train`, and the server's optimizer takes the weighted mean of how far they came.
+    backup: so many of the workers of a step are not waited for (Chen et al. 2016): the last to come are dropped. In federated
+    rounds: how many of the workers need not take part.
+    groups: workers are dealt out to so many groups; each is synchronous by itself, and does not wait for others.
+    staleness: asynchronous: how many steps a worker may be ahead of the slowest (Ho et al. 2013); None: any.
+    elastic: workers may leave for good; then the others go on without them. Otherwise a lost one is waited for.
+    compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error feedback.
+    save_every: steps between the server's snapshots in the run's directory, besides the last.
+    durability: "journal": with a directory, a step is in the server's journal before it counts; "fsync": and on the disk;
+    "volatile": only snapshots are kept.
+    max_bytes: memory of a server for gradients that are under way.
+    Raises UsageError for what fits no mode.
+    """
+
+    mode: str = "synchronous"
+    backup: int = 0
+    groups: int = 1
+    staleness: int | None = None
+    local_steps: int = 1
+    elastic: bool = False
+    compression: str | Compression = "none"
+    save_every: int = 1000
+    durability: str = "journal"
+    max_bytes: int = 1 << 30
+
+    def __post_init__(self) -> None:
+        def check(name: str, good: bool, expected: str) -> None:
+            if not good:
+                raise UsageError(
+                    f"{name} makes no sense for {self.mode} training", code=101, tensor=name, expected=expected,
+                    got=repr(getattr(self, name)),
+                )  # fmt: skip
+
+        if self.mode not in MODES:
+            raise UsageError("no such mode", code=101, tensor="mode", expected=" or ".join(MODES), got=repr(self.mode))
+        asynchronous = self.mode == "asynchronous"
+        check("backup", self.backup >= 0 and not (self.backup and asynchronous), "0" if asynchronous else "0 or more")
+        check(
+            "groups", self.groups >= 1 and not (self.groups > 1 and asynchronous), "1" if asynchronous else "1 or more"
+        )
+        check(
+            "staleness",
+            self.staleness is None or (asynchronous and self.staleness >= 0),
+            "None" if not asynchronous else "0 or more",
+        )
+        check(
+            "local_steps",
+            self.local_steps >= 1 and (self.local_steps == 1 or self.mode == "federated"),
+            "1 (more are federated)",
+        )
+        check("save_every", self.save_every >= 1, "1 or more")
+        check("durability", self.durability in ("journal", "fsync", "volatile"), "journal, fsync or volatile")
+        object.__setattr__(self, "compression", Compression.parse(self.compression))
+
+    def members(self, workers: int, group: int = 0) -> int:
+        """How many of the workers are in a group. UsageError when a group has none, or no worker that is waited for."""
+        count = len(range(group, workers, self.groups))
+        if count <= self.backup:
+            raise UsageError(
+                "too few workers", code=101, expected=f"more than {self.backup} in each of {self.groups} groups",
+                got=f"{count} of {workers} in group {group}", hint="start more workers, or lower backup and groups",
+            )  # fmt: skip
+        return count
