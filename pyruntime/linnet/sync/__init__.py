@@ -6,10 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linnet.sync.compression import Compression
     from linnet.sync.contract import signatures
     from linnet.sync.joining import join
+    from linnet.sync.link import Link, status
+    from linnet.sync.ring import Ring
+    from linnet.sync.server import Server
     from linnet.sync.split import Parts, partition
     from linnet.sync.strategy import Strategy
+    from linnet.sync.worker import LinkInfo, Worker, WorkerInfo
 
 _LAZY: dict[str, str] = {
     # Name -> module. Graphs and files:
@@ -21,6 +26,13 @@ _LAZY: dict[str, str] = {
     #
     # Server and worker:
     "Compression": "compression",
+    "Link": "link",
+    "LinkInfo": "worker",
+    "Ring": "ring",
+    "Server": "server",
+    "Worker": "worker",
+    "WorkerInfo": "worker",
+    "status": "link",
     #
     # Cluster and launching:
     "Cluster": "roles",
@@ -32,11 +44,19 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = [
+    "Compression",
+    "Link",
+    "LinkInfo",
     "Parts",
+    "Ring",
+    "Server",
     "Strategy",
+    "Worker",
+    "WorkerInfo",
     "join",
     "partition",
     "signatures",
+    "status",
 ]  # fmt: skip
 
 
