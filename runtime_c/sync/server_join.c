@@ -40,6 +40,7 @@ sync_member *ln_sync_member(ln_sync_server *s, uint32_t id, bool make) {
     m = calloc(1, sizeof *m);
     if (!m) return NULL;
     m->id = id;
+    m->finite = true;
     memmove(s->members + low + 1, s->members + low, (s->member_count - low) * sizeof *s->members);
     s->members[low] = m;
     s->member_count++;
@@ -182,7 +183,7 @@ static bool send_welcome(sync_connection *c) {
     w.step = step_of(s, g);
     w.parameters = s->version;
     w.applied = LN_SYNC_NONE;
-    if (m && m->decided) w.applied = m->last;
+    if (m && m->decided && m->outcome == LN_SYNC_APPLIED) w.applied = m->last;
     w.tensors = s->manifest->count;
     w.chunk = c->hello.chunk;
     w.heartbeat = beat;

@@ -112,6 +112,8 @@ static void record(sim *s, worker *p) {
         p->epochs[link->shard] = link->epoch;
         if (p->phase != PUSHING || !link->acked || p->recorded[i]) continue;
         p->recorded[i] = true;
+        sim_say(s, "worker %d, step %llu, shard %u: outcome %d%s", p->number, (unsigned long long)p->step, link->shard,
+                link->outcome, p->poisoned ? " (NaN)" : "");
         if (link->step != p->step) sim_fail(s, "worker %d pushes another step than it computed", p->number);
         unsigned char *acked = &s->acked[link->shard][(uint64_t)p->number * STEPS + p->step];
         if (*acked && *acked != link->outcome + 1)
