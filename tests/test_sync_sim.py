@@ -15,7 +15,7 @@ from linnet.graph import Graph
 from tests.native import SANITIZED, build, run
 
 # As in tests/sim/sim.h.
-CELLS, BIG, ROWS, WIDTH, PUSHED_ROWS = 6 * 64, 3000, 2048, 2, 1100
+CELLS, BIG, ROWS, WIDTH, PUSHED_ROWS = 6 * 128, 3000, 2048, 2, 1100
 
 
 def _files(folder: Path) -> None:

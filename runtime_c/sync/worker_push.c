@@ -64,13 +64,14 @@ void ln_worker_released(worker_link *link) {
 void ln_worker_push(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     if (!link->acked && !link->committed) {
-        if (link->next <= link->step) {
+        /* A server that was started again may not know that it had let this worker skip steps. */
+        if (link->next < link->step) link->step = link->next;
+        if (link->next == link->step) {
             queue(link);
         } else if (link->last_step == link->step) { /* closed without us, in the meantime */
             abandon(link);
             decided(link, link->last_outcome);
         } else { /* decided before a connection was lost: the server knows how */
-            link->message_count = link->queued = link->released = 0;
             commit(link);
         }
     }

@@ -40,7 +40,19 @@ static void place(void *context, uint32_t tensor, int64_t **ids, void **gradient
     *gradient = h->p->gradients[tensor];
 }
 
-/* The cells (worker, step) that gradient `t` touches must be those of `cells`, or are put there. */
+/* Bounded staleness: nobody's step closes further ahead of the slowest than that. */
+static void check_staleness(const sim *s, const server *p, int worker) {
+    if (p->replaying || s->staleness < 0) return;
+    for (uint32_t i = 0; i < p->core->member_count; i++) {
+        const sync_member *m = p->core->members[i];
+        const uint64_t most = ln_sync_slowest(p->core) + (uint64_t)s->staleness;
+        if (m->id == (uint32_t)worker && m->group->step > most)
+            sim_fail(s, "worker %d closes step %llu, at most %llu may be", worker, (unsigned long long)m->group->step,
+                     (unsigned long long)most);
+    }
+}
+
+/* Gradient descent; and which pushes are in it, as each tensor tells. */
 static linnet_status update(void *context, linnet_error *error) {
     host_context *h = context;
     server *p = h->p;
@@ -77,7 +89,8 @@ static linnet_status update(void *context, linnet_error *error) {
         if (have_cells && have_rows && cells[i] != rows[i])
             sim_fail(h->s, "cell %d: dense and sparse gradients differ", i);
         if (!(have_cells ? cells[i] : rows[i])) continue;
-        if (p->counts[i]++) sim_fail(h->s, "the push of worker %d, step %d was applied twice", i / STEPS, i % STEPS);
+        check_staleness(h->s, p, i / PUSHES);
+        if (p->counts[i]++) sim_fail(h->s, "push %d of worker %d was applied twice", i % PUSHES, i / PUSHES);
     }
     p->updates++;
     return LINNET_OK;
@@ -213,7 +226,9 @@ void server_start(sim *s, server *p, int shard, disk *d) {
     p->tick_at = s->now;
     if (ln_sync_server_new(p->manifest, &config, &apply, &storage, &host, &p->core, &error))
         sim_fail(s, "%s", error.what);
+    p->replaying = true;
     load(s, p, d);
+    p->replaying = false;
     for (uint32_t t = 0; p->left_whole && t < p->manifest->count; t++)
         if (memcmp(p->values[t], p->left[t], variable(p, t)->bytes))
             sim_fail(s, "server %d does not go on with the bits it was killed at: %s", shard,

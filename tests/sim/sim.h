@@ -16,8 +16,8 @@
 enum {
     WORKERS = 6,
     SHARDS = 2,
-    STEPS = 64, /* each (worker, step) has an element of `counts` and a row of `table` */
-    CELLS = WORKERS * STEPS,
+    PUSHES = 128, /* each push of a worker has an element of `counts` and a row of `table` */
+    CELLS = WORKERS * PUSHES,
     BIG = 3000,  /* elements of `big`: three chunks */
     ROWS = 2048, /* of `table`; those from CELLS on belong to all */
     WIDTH = 2,
@@ -66,7 +66,7 @@ typedef struct disk {
     uint64_t epoch;
     bool has_snapshot;
     float *values[TENSORS];
-    unsigned char *counts; /* [CELLS] applied updates per (worker, step), as of the snapshot */
+    unsigned char *counts; /* [CELLS] how often each push was applied, as of the snapshot */
     char *table;
     struct record {
         unsigned char *bytes;
@@ -90,7 +90,7 @@ typedef struct server {
     uint64_t restart_at, tick_at;
     int die_in_append, die_in_save; /* at the n-th from now; 0: not */
     float *left[TENSORS];           /* the values when it was killed: a restart gives the same bits */
-    bool left_whole, dying, zombie;
+    bool left_whole, dying, zombie, replaying;
     uint64_t restarts, updates;
 } server;
 
@@ -106,7 +106,7 @@ typedef struct worker {
     uint64_t restart_at, ready_at; /* ready_at: when its gradient is computed */
     uint64_t compute;              /* ns a step takes */
     uint64_t epochs[SHARDS];
-    uint64_t step; /* that it computes or pushes */
+    uint64_t step, push; /* that it computes or pushes; pushes of all its lives */
     bool recorded[SHARDS], poisoned, done;
     uint64_t restarts, steps;
 } worker;
@@ -128,8 +128,9 @@ typedef struct sim {
     disk disks[SHARDS], zombie_disk;
     worker worker[WORKERS];
     connection connections[CONNECTIONS];
-    /* what workers were told: outcome + 1; 0: nothing yet */
+    /* what workers were told of a push: outcome + 1; 0: nothing. And as which step, in which life, they pushed it */
     unsigned char acked[SHARDS][CELLS];
+    uint64_t pushed_as[SHARDS][CELLS], pushed_in[CELLS];
     /* bytes that a worker once sent, to be sent again by somebody else */
     unsigned char *recording;
     size_t recorded;

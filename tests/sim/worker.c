@@ -64,7 +64,7 @@ static void *input(const sim *s, const worker *p, const char *name) {
 /* The gradient: UNIT in the cell of this worker and step, in all of `big`, and in this cell's row and some others. */
 static void compute(sim *s, worker *p) {
     linnet_error error;
-    const uint64_t cell = (uint64_t)p->number * STEPS + p->step;
+    const uint64_t cell = (uint64_t)p->number * PUSHES + p->push;
     float *counts = input(s, p, "cells");
     float *big = input(s, p, "all");
     float *rows = input(s, p, "rows");
@@ -94,7 +94,8 @@ static void check_pulled(sim *s, worker *p) {
             for (int k = 1; k < BIG; k++)
                 if (big[k] != big[0])
                     sim_fail(s, "worker %d pulled a torn value: %g and %g", p->number, big[0], big[k]);
-            if (big[0] != -(float)UNIT * (float)part->version)
+            /* A server that was started again since then has other versions. */
+            if (part->version != LN_SYNC_NONE && big[0] != -(float)UNIT * (float)part->version)
                 sim_fail(s, "worker %d has %g as version %llu", p->number, big[0], (unsigned long long)part->version);
         }
     }
@@ -110,16 +111,14 @@ static void record(sim *s, worker *p) {
         if (link->epoch < p->epochs[link->shard])
             sim_fail(s, "worker %d went back to epoch %llu", p->number, (unsigned long long)link->epoch);
         p->epochs[link->shard] = link->epoch;
-        if (p->phase != PUSHING || !link->acked || p->recorded[i]) continue;
+        const uint64_t cell = (uint64_t)p->number * PUSHES + p->push;
+        if (p->phase != PUSHING || p->recorded[i]) continue;
+        s->pushed_as[link->shard][cell] = link->step;
+        if (!link->acked) continue;
         p->recorded[i] = true;
-        sim_say(s, "worker %d, step %llu, shard %u: outcome %d%s", p->number, (unsigned long long)p->step, link->shard,
-                link->outcome, p->poisoned ? " (NaN)" : "");
-        if (link->step != p->step) sim_fail(s, "worker %d pushes another step than it computed", p->number);
-        unsigned char *acked = &s->acked[link->shard][(uint64_t)p->number * STEPS + p->step];
-        if (*acked && *acked != link->outcome + 1)
-            sim_fail(s, "worker %d, step %llu: first outcome %d, then %d", p->number, (unsigned long long)p->step,
-                     *acked - 1, link->outcome);
-        *acked = (unsigned char)(link->outcome + 1);
+        sim_say(s, "worker %d, step %llu, shard %u: outcome %d%s", p->number, (unsigned long long)link->step,
+                link->shard, link->outcome, p->poisoned ? " (NaN)" : "");
+        s->acked[link->shard][cell] = (unsigned char)(link->outcome + 1);
         /* Of a step that somebody else of this number had pushed before it died, that gradient counts. */
         if (p->poisoned && has_big(link) && link->outcome == LN_SYNC_APPLIED && p->restarts == 0 &&
             link->reconnects == 0)
@@ -129,7 +128,7 @@ static void record(sim *s, worker *p) {
 
 static void next_step(sim *s, worker *p) {
     p->step = p->core->step;
-    if (p->step >= (uint64_t)s->target) {
+    if (p->step >= (uint64_t)s->target || p->push == PUSHES - 1) {
         p->done = true;
         ln_sync_worker_begin_leave(p->core);
         begin(p, LEAVING);
@@ -140,12 +139,9 @@ static void next_step(sim *s, worker *p) {
 }
 
 static void finished(sim *s, worker *p, linnet_status status, const linnet_error *error) {
-    if (status) {
-        if (p->phase == LEAVING)
-            status = LINNET_OK;
-        else
-            sim_fail(s, "worker %d gives up: %s: %s (got %s)", p->number, error->tensor, error->what, error->got);
-    }
+    const bool disk_died = p->phase == SAVING && status == LINNET_WRITE_FAILED;
+    if (status && p->phase != LEAVING && !disk_died)
+        sim_fail(s, "worker %d gives up: %s: %s (got %s)", p->number, error->tensor, error->what, error->got);
     switch (p->phase) {
     case AGREEING:
     case SAVING:
@@ -177,6 +173,8 @@ static void finished(sim *s, worker *p, linnet_status status, const linnet_error
 
 static void push(sim *s, worker *p) {
     linnet_error error;
+    p->push++;
+    s->pushed_in[(uint64_t)p->number * PUSHES + p->push] = p->restarts;
     compute(s, p);
     memset(p->recorded, 0, sizeof p->recorded);
     if (ln_sync_worker_begin_push(p->core, p->session, (double)(1 + sim_below(s, 3)), sim_below(s, 8) > 0, &error))
