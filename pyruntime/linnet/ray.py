@@ -65,7 +65,8 @@ def _own_address(known: str | None, name: str, local: bool) -> str:
     the port it had before, or a free one."""
     if local:
         return local_socket(name)
-    host = ray.util.get_node_ip_address()
+    here = ray.get_runtime_context().get_node_id()
+    host = next(node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == here)
     ports = [int(known.rpartition(":")[2])] if known is not None and known.rpartition(":")[0] == host else []
     for port in [*ports, 0]:
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -109,7 +110,8 @@ class Job:
     travels by Ray's pickle, to this cluster alone. workers, servers: how many; without servers, worker 0 has the server.
     max_restarts: how often a process that is lost (killed, or its machine) is started again, with the same rank; an exception
     of `function` is final. cpus, server_cpus: that Ray sets aside for each; resources: further ones of each worker. placement:
-    "SPREAD" over machines or "PACK". timeout: seconds that the cluster may take to find room.
+    "SPREAD" over machines or "PACK". room_within: seconds that the cluster may take to find room. local: whether all processes
+    are on one machine; None: whether the cluster is.
     On a cluster of one machine processes talk over Unix sockets, otherwise over TLS with a key that the job makes for itself.
     Leaving the `with` block ends every process.
     Raises UsageError, and ResourceError where the cluster has no room.
@@ -118,7 +120,7 @@ class Job:
     def __init__(
         self, function: Function, *, workers: int = 1, servers: int = 0, max_restarts: int = 3, cpus: float = 1.0,
         server_cpus: float = 1.0, resources: Mapping[str, float] | None = None, placement: str = "SPREAD",
-        timeout: float = 60.0, local: bool | None = None,
+        room_within: float = 60.0, local: bool | None = None,
     ) -> None:  # fmt: skip
         if workers < 1 or servers < 0 or max_restarts < 0:
             raise UsageError(
@@ -139,7 +141,7 @@ class Job:
         self._local = sum(node["Alive"] for node in ray.nodes()) == 1 if local is None else local
         self._cpus, self._resources, self._servers = cpus, dict(resources or {}), servers
         bundles = [{"CPU": server_cpus}] * servers + [{"CPU": cpus, **self._resources}] * workers
-        self._group = self._room(bundles, placement, timeout)
+        self._group = self._room(bundles, placement, room_within)
         self._directory = ray.remote(_Directory).options(num_cpus=0).remote(max(1, servers))
         self._actors: dict[tuple[str, int], Any] = {}
         self._runs: dict[tuple[str, int], Any] = {}
@@ -268,6 +270,6 @@ class Job:
 
 
 def run(function: Function, *, timeout: float | None = None, **settings: Any) -> list[Any]:
-    """A Job from beginning to end: what `function` gave in each worker. settings: those of Job, but for its timeout."""
+    """A Job from beginning to end: what `function` gave in each worker. timeout: seconds, None: any."""
     with Job(function, **settings) as job:
         return job.wait(timeout)
