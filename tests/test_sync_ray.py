@@ -1,4 +1,4 @@
-"""linnet.ray on a real Ray cluster of this machine, at 127.0.0.1: places, restarts of workers and servers that are killed, and
+"""linnet.ray on a real Ray cluster of this machine: places, restarts of workers and servers that are killed, and
 adding and taking away workers."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def ray_cluster() -> Iterator[None]:
     os.environ["RAY_AUTH_MODE"] = "disabled"
     ray.init(
         num_cpus=2, include_dashboard=False, object_store_memory=80 << 20, log_to_driver=False, configure_logging=False,
-        _node_ip_address="127.0.0.1",
+        runtime_env={"env_vars": {"LINNET_HOST": "127.0.0.1"}},
     )  # fmt: skip
     yield
     ray.shutdown()

@@ -65,8 +65,7 @@ def _own_address(known: str | None, name: str, local: bool) -> str:
     the port it had before, or a free one."""
     if local:
         return local_socket(name)
-    here = ray.get_runtime_context().get_node_id()
-    host = next(node["NodeManagerAddress"] for node in ray.nodes() if node["NodeID"] == here)
+    host = os.environ.get("LINNET_HOST") or ray.util.get_node_ip_address()
     ports = [int(known.rpartition(":")[2])] if known is not None and known.rpartition(":")[0] == host else []
     for port in [*ports, 0]:
         with contextlib.suppress(OSError), socket.socket() as probe:
@@ -112,7 +111,8 @@ class Job:
     of `function` is final. cpus, server_cpus: that Ray sets aside for each; resources: further ones of each worker. placement:
     "SPREAD" over machines or "PACK". room_within: seconds that the cluster may take to find room. local: whether all processes
     are on one machine; None: whether the cluster is.
-    On a cluster of one machine processes talk over Unix sockets, otherwise over TLS with a key that the job makes for itself.
+    On a cluster of one machine processes talk over Unix sockets, otherwise over TLS with a key that the job makes for itself,
+    at the address that Ray knows the machine by; LINNET_HOST in a machine's environment names another of its networks.
     Leaving the `with` block ends every process.
     Raises UsageError, and ResourceError where the cluster has no room.
     """
