@@ -131,6 +131,9 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
     for (int i = 0; i < worker->link_count; i++) {
         worker->links[i].step = worker->step;
         worker->links[i].staleness = 0;
+        /* That server is further on, as after a restart of another one: what it was told of this step is not this push.
+         */
+        if (worker->links[i].next > worker->step) decided(&worker->links[i], LN_SYNC_LATE);
     }
     return LINNET_OK;
 }

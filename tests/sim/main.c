@@ -105,7 +105,7 @@ static void choose(sim *s) {
     c->heartbeat = 100;
     c->lease = 400;
     c->max_streams = 40;
-    c->max_bytes = sim_below(s, 4) ? 1 << 24 : 60000 + sim_below(s, 100000);
+    c->max_bytes = sim_below(s, 4) ? 1 << 24 : 300000 + sim_below(s, 300000);
     c->save_every = sim_below(s, 2) ? 0 : 1 + sim_below(s, 20);
     s->faults_end = 200 * MS + sim_below(s, 3000 * MS);
     s->deadline = s->faults_end + 60000 * MS;
