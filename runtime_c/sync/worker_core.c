@@ -378,7 +378,7 @@ static linnet_status make_link(ln_sync_worker *worker, int index, const char *ad
     void *memory = ln_worker_memory(worker, bytes);
     link->worker = worker;
     link->index = index;
-    link->applied = LN_SYNC_NONE;
+    link->last_step = LN_SYNC_NONE;
     link->delay = -1;
     link->address = ln_worker_memory(worker, length);
     if (memory) link->stream = ln_sync_stream_init(memory, PLACES, &handler);

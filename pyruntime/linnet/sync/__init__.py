@@ -6,9 +6,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linnet.sync.compression import Compression
     from linnet.sync.contract import signatures
     from linnet.sync.joining import join
     from linnet.sync.link import Link, status
+    from linnet.sync.ring import Ring
     from linnet.sync.server import Server
     from linnet.sync.split import Parts, partition
     from linnet.sync.strategy import Strategy
@@ -26,6 +28,7 @@ _LAZY: dict[str, str] = {
     "Compression": "compression",
     "Link": "link",
     "LinkInfo": "worker",
+    "Ring": "ring",
     "Server": "server",
     "Worker": "worker",
     "WorkerInfo": "worker",
@@ -41,9 +44,11 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = [
+    "Compression",
     "Link",
     "LinkInfo",
     "Parts",
+    "Ring",
     "Server",
     "Strategy",
     "Worker",
