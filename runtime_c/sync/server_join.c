@@ -40,6 +40,7 @@ sync_member *ln_sync_member(ln_sync_server *s, uint32_t id, bool make) {
     m = calloc(1, sizeof *m);
     if (!m) return NULL;
     m->id = id;
+    m->finite = true;
     memmove(s->members + low + 1, s->members + low, (s->member_count - low) * sizeof *s->members);
     s->members[low] = m;
     s->member_count++;

@@ -95,6 +95,7 @@ typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } 
 struct sync_connection {
     ln_sync_server *server;
     ln_sync_stream *stream;
+    void *owner;
     sync_connection *wake_next;
     uint32_t slot;
     sync_state state;

@@ -181,6 +181,7 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
     ln_sync_stream_reset(link->stream);
     restart(link);
     link->retry_at = now + back_off(link);
+    if (worker->work == WORKER_LEAVE) link->done = true; /* that is what leaving is for */
 }
 
 static void beat(worker_link *link, uint64_t now) {
