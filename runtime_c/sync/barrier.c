@@ -120,13 +120,17 @@ void ln_sync_count_late(ln_sync_server *s, sync_member *m, uint64_t step) {
 
 static void decide(ln_sync_server *s, sync_member *m, uint64_t step) {
     const uint8_t outcome = !m->committed ? LN_SYNC_LATE : m->finite ? LN_SYNC_APPLIED : LN_SYNC_NOT_FINITE;
-    if (m->committed || m->connection) {
+    /* A step that closed without it must not push out what became of the one that it waits to hear of. */
+    if (m->committed) {
         m->decided = true;
         m->last = step;
         m->outcome = outcome;
-        if (outcome == LN_SYNC_APPLIED) m->applied++, s->applied++;
-        if (outcome == LN_SYNC_NOT_FINITE) m->not_finite++, s->not_finite++;
-        if (outcome == LN_SYNC_LATE && m->begun) ln_sync_count_late(s, m, step); /* else when it comes, if ever */
+        if (m->finite)
+            m->applied++, s->applied++;
+        else
+            m->not_finite++, s->not_finite++;
+    } else if (m->begun) {
+        ln_sync_count_late(s, m, step); /* else when it comes, if ever */
     }
     ln_sync_discard(s, m, false);
     m->committed = m->folded = false;
