@@ -63,6 +63,8 @@ def test_both_sides_are_on_one_clock(skew: dict[int, int]) -> None:
     found = timeline.events(traces(skew))
     spans = [e for e in found if e["ph"] == "X"]
     at = {(e["pid"], e["name"], e["args"].get("step")): (e["ts"] / 1e3, (e["ts"] + e["dur"] * 1) / 1e3) for e in spans}
+    assert at[0, "others", 0] == pytest.approx((12, 16)) and at[0, "values", 0] == pytest.approx((19, 21))
+    assert (1, "others", 0) not in at, "nobody was slower"
     assert at[0, "compute", 0] == pytest.approx((2, 10)) and at[1, "compute", 2] == pytest.approx((44, 56))
     server = 1_000_000
     for shard in (0, 1):
@@ -93,9 +95,9 @@ def test_summary_adds_up_and_predicts(skew: dict[int, int]) -> None:
     assert found.workers == 2 and found.steps == 4
     assert found.step == pytest.approx(0.021)
     assert found.compute == pytest.approx((8 + 12) / 2e3)
-    # Worker 0 has pushed at 12 and waits until 16, worker 1 is the last; the update takes 2 of the 5 ms that are left.
-    assert found.others == pytest.approx(2e-3) and found.update == pytest.approx(2e-3)
-    assert found.transfer == pytest.approx((4 + 3) / 1e3)
+    # Worker 0 has pushed at 12 and waits until 16, worker 1 is the last; updated is at 19, and 2 of 21 are left.
+    assert found.others == pytest.approx(2e-3) and found.update == pytest.approx(3e-3)
+    assert found.transfer == pytest.approx((4 + 2) / 1e3)
     assert found.ratio == pytest.approx(10 / 9) and found.speedup == pytest.approx(2 * 10 / 21)
 
 
@@ -143,6 +145,15 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "not a trace of linnet" in failure(capsys, str(tmp_path / "bad.json"))
     Timeline().save(tmp_path / "empty.json")
     assert "no steps" in failure(capsys, str(tmp_path / "empty.json"))
+
+
+def test_values_that_came_with_the_answer_are_no_pull_of_their_own() -> None:
+    recorder = Timeline()
+    recorder.record(info(0, 1, [], 5, 1, 2, 3.01), end_ns=100 * MS)
+    recorder.record(info(0, 2, [], 5, 1, 2, 2.5), end_ns=200 * MS)
+    assert [e["name"] for e in timeline.events([recorder._content()]) if e["ph"] == "X"] == [
+        "compute", "push", "wait", "pull", "compute", "push", "wait",
+    ]  # fmt: skip
 
 
 def test_a_server_that_never_answered_leaves_no_span() -> None:

@@ -26,8 +26,8 @@ _SERVERS = 1_000_000  # process number of shard 0's server; workers have theirs
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """Mean seconds of a step, and what follows. compute: the worker computes. transfer: bytes travel, either way. others: the
-    slowest worker is waited for. update: servers sum and apply. ratio: computing for each second of everything but
-    waiting for others. speedup: what `workers` workers give, each computing as long as these: workers * compute / step."""
+    slowest worker is waited for. update: from its push until servers have summed and applied. ratio: computing for each
+    second of transfer and update. speedup: what so many workers give, each computing as long: workers * compute / step."""
 
     workers: int
     steps: int
@@ -78,11 +78,13 @@ class Timeline:
         pushed = end - _ns(info.wait)
         computed = pushed - _ns(info.push)
         begun = computed - _ns(info.compute)
+        # Values that came with the answer to a push are a part of the wait, and `pull` then spans push and wait.
+        pulled = begun if abs(info.pull - info.push - info.wait) < 1e-4 else begun - _ns(info.pull)
         ops = [] if session is None else [(s.name or s.op, s.op, round(s.ms * 1e6)) for s in session.steps]
         self._steps.append(
             {
                 "step": info.step - 1, "outcome": info.outcome, "staleness": info.staleness,
-                "times": [begun - _ns(info.pull), begun, computed, pushed, end], "ops": ops,
+                "times": [pulled, begun, computed, pushed, end], "ops": ops,
                 "servers": {str(link.shard): [_ns(t) for t in link.clock] for link in info.links},
             }
         )  # fmt: skip
@@ -134,6 +136,17 @@ def _to_common(worker: dict[str, Any], time_ns: int, shard: str | None = None) -
     return int(local + clocks.get("0", 0))
 
 
+def _waits(worker: dict[str, Any], entry: dict[str, Any]) -> tuple[int, int]:
+    """What the wait of a step was for, as two moments within it on the common clock: the last push that counted had come to
+    the last server, and the last update was made. 0 and 0 where no server has answered."""
+    pushed, end = (_to_common(worker, t) for t in entry["times"][3:])
+    clocks = [(_to_common(worker, c[1], s), _to_common(worker, c[3], s)) for s, c in entry["servers"].items() if c[4]]
+    if not clocks:
+        return 0, 0
+    gathered = min(max(pushed, *(last for last, _ in clocks)), end)
+    return gathered, min(max(gathered, *(updated for _, updated in clocks)), end)
+
+
 def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Chrome trace events of the workers' steps and of their servers, each server's step once; times in us from the first."""
     spans: list[dict[str, Any]] = []
@@ -147,6 +160,14 @@ def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             about = {"step": entry["step"], "outcome": entry["outcome"], "staleness": entry["staleness"]}
             for name, begin, end in zip(("pull", "compute", "push", "wait"), times, times[1:], strict=False):
                 if end > begin:
+                    spans.append(_span(name, number, 0, begin, end, about))
+            gathered, updated = _waits(worker, entry)
+            for name, begin, end in (
+                ("others", times[3], gathered),
+                ("update", gathered, updated),
+                ("values", updated, times[4]),
+            ):
+                if gathered and end > begin:
                     spans.append(_span(name, number, 0, begin, end, about))
             at = times[1]
             for name, op, length in entry["ops"]:
@@ -198,12 +219,9 @@ def summary(workers: Sequence[dict[str, Any]], skip: int = 1) -> Summary:
     for worker in workers:
         for entry in worker["steps"][skip:]:
             begin, begun, computed, pushed, end = entry["times"]
-            # Waiting for others ends with the last push that counted, at the server where that was latest.
-            last = [_to_common(worker, clock[1], shard) for shard, clock in entry["servers"].items() if clock[4]]
-            here = _to_common(worker, 0)
-            others = min(max(max(last, default=0) - here - pushed, 0), end - pushed) if last else 0
-            update = max((clock[3] - clock[2] for clock in entry["servers"].values() if clock[4]), default=0)
-            update = min(max(update, 0), end - pushed - others)
+            gathered, updated = _waits(worker, entry)
+            others = gathered - _to_common(worker, pushed) if gathered else 0
+            update = updated - gathered
             totals[0] += computed - begun
             totals[1] += (begun - begin) + (pushed - computed) + (end - pushed) - others - update
             totals[2] += others
