@@ -10,6 +10,7 @@ from linnet.cli_launch import launch
 from linnet.cli_serve import serve
 from linnet.cli_simulate import simulate
 from linnet.cli_split import join, split
+from linnet.cli_sync_key import sync_key
 from linnet.cli_timeline import timeline
 from linnet.cli_top import top
 
@@ -19,6 +20,7 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     serve,
     simulate,
     split,
+    sync_key,
     timeline,
     top,
 )

@@ -112,10 +112,13 @@ static void share_out(ln_sync_server *s) {
 
 static void decide(ln_sync_server *s, sync_member *m, uint64_t step) {
     const uint8_t outcome = !m->committed ? LN_SYNC_LATE : m->finite ? LN_SYNC_APPLIED : LN_SYNC_NOT_FINITE;
-    if (m->committed || m->connection) {
+    /* A step that closed without it must not push out what became of the one that it waits to hear of. */
+    if (m->committed) {
         m->decided = true;
         m->last = step;
         m->outcome = outcome;
+    }
+    if (m->committed || m->connection) {
         if (outcome == LN_SYNC_APPLIED)
             m->applied++, s->applied++;
         else if (outcome == LN_SYNC_LATE)

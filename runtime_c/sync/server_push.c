@@ -98,7 +98,8 @@ static ln_sync_refusal place_ids(sync_connection *c, sync_push *p, const ln_sync
 static ln_sync_refusal place_values(sync_connection *c, sync_push *p, const ln_sync_variable *v,
                                     const ln_sync_header *h, void **destination) {
     sync_buffer *buffer = h->encoding ? &p->coded : &p->values;
-    if (v->entry.kind == LN_SYNC_SPARSE && !p->ids_whole) return LN_SYNC_UNEXPECTED;
+    /* Chunks of IDS and PUSH take turns: how many rows there are is known from the first one on. */
+    if (v->entry.kind == LN_SYNC_SPARSE && !p->ids_begun) return LN_SYNC_UNEXPECTED;
     if (h->offset == 0) {
         const uint64_t n = elements_of(v, p), plain = n * v->gradient_size;
         const bool fits =
@@ -179,7 +180,7 @@ static bool is_complete(const ln_sync_server *s, const sync_member *m, const ln_
     for (uint32_t t = 0; t < s->manifest->count; t++) {
         const ln_sync_variable *v = &s->manifest->variables[t];
         const sync_push *p = m->pushes ? &m->pushes[t] : NULL;
-        if (p && p->whole)
+        if (p && p->whole && (p->ids_whole || v->entry.kind != LN_SYNC_SPARSE))
             whole++;
         else if ((v->gradient && v->entry.kind != LN_SYNC_SPARSE) || (p && (p->begun || p->rows)))
             return false;
