@@ -1,14 +1,14 @@
 """Where the time of distributed steps goes: spans of workers and servers on one clock, as a Chrome trace (Perfetto,
 chrome://tracing), and from them the ratio of computing to transfer and the speed-up that it predicts.
 
-A worker's clock and a server's differ; heartbeats measure by how much (RFC 5905, section 8), and answers bring the server's
-times of the step. All times are put on the clock of shard 0's server, so that the files of several workers may be joined."""
+A worker's clock and a server's differ; heartbeats measure by how much (RFC 5905, section 8), and answers to pushes, which
+bring the server's times of the step, bound it further. All times are put on the clock of shard 0's server, so that the files
+of several workers may be joined."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,10 @@ from linnet.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from linnet.session import Session
-    from linnet.sync.worker import WorkerInfo
+    from linnet.sync.worker import LinkInfo, WorkerInfo
 
 FORMAT = "linnet timeline 1"
+_FOREVER = 1 << 62  # ns
 _SERVERS = 1_000_000  # process number of shard 0's server; workers have theirs
 
 
@@ -60,26 +61,23 @@ class Timeline:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self._steps: list[dict[str, Any]] = []
-        self._clocks: dict[int, tuple[float, int]] = {}  # shard -> (delay, offset) of the best exchange
+        self._clocks: dict[int, list[int]] = {}  # shard -> the least and the most that its clock is ahead of ours
         self._worker = 0
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def record(self, info: WorkerInfo, session: Session | None = None, end_ns: int | None = None) -> None:
-        """Takes the step that has just ended. session: one with trace=True adds its ops inside the computing. end_ns: when the
-        step ended, by time.monotonic_ns (now)."""
-        end = time.monotonic_ns() if end_ns is None else end_ns
+    def record(self, info: WorkerInfo, session: Session | None = None) -> None:
+        """Takes the step that has just ended. session: one with trace=True adds its ops inside the computing."""
+        end = _ns(info.decided)
         self._worker = info.worker
-        for link in info.links:
-            known = self._clocks.get(link.shard)
-            if link.delay is not None and (known is None or link.delay <= known[0]):
-                self._clocks[link.shard] = link.delay, _ns(link.offset)
         pushed = end - _ns(info.wait)
         computed = pushed - _ns(info.push)
         begun = computed - _ns(info.compute)
         # Values that came with the answer to a push are a part of the wait, and `pull` then spans push and wait.
         pulled = begun if abs(info.pull - info.push - info.wait) < 1e-4 else begun - _ns(info.pull)
+        for link in info.links:
+            self._bound(link, computed, end, info.outcome == "applied")
         ops = [] if session is None else [(s.name or s.op, s.op, round(s.ms * 1e6)) for s in session.steps]
         self._steps.append(
             {
@@ -89,12 +87,27 @@ class Timeline:
             }
         )  # fmt: skip
 
+    def _bound(self, link: LinkInfo, begin: int, end: int, applied: bool) -> None:
+        """What this step says of a server's clock: an exchange of heartbeats errs by half of its delay at most, and the answer
+        to a push was given after the push began and before it came. The bounds of all steps hold together."""
+        low, high = self._clocks.setdefault(link.shard, [-_FOREVER, _FOREVER])
+        if link.delay is not None:
+            offset, error = _ns(link.offset), _ns(link.delay / 2)
+            low, high = max(low, offset - error), min(high, offset + error)
+        if applied and link.clock[4]:
+            answer = _ns(link.clock[4])
+            low, high = max(low, answer - end), min(high, answer - begin)
+        if low <= high:  # else a clock was set meanwhile: what was known stays
+            self._clocks[link.shard] = [low, high]
+
     def save(self, path: str | Path) -> None:
         """Writes the trace, which also holds what `merge` needs. FileError where it cannot be written."""
         write([self._content()], path)
 
     def _content(self) -> dict[str, Any]:
-        clocks = {str(shard): offset for shard, (_, offset) in self._clocks.items()}
+        clocks = {
+            str(k): (low + high) // 2 for k, (low, high) in self._clocks.items() if low > -_FOREVER < high < _FOREVER
+        }
         return {"worker": self._worker, "name": self.name, "clocks": clocks, "steps": self._steps}
 
 
