@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import linnet
 from linnet import Adam, Momentum
 from linnet.graph import Graph
 from linnet.sync.server import Server
@@ -49,7 +48,9 @@ def together(count: int, work: Callable[[int], Any]) -> list[Any]:
 
 def feed(graph: Graph, step: int, worker: int, workers: int) -> Arrays:
     made = batches(8)
-    return named(graph, made[(step * workers + worker) % len(made)], "grad" if "ids" not in graph.signatures else "train")
+    return named(
+        graph, made[(step * workers + worker) % len(made)], "grad" if "ids" not in graph.signatures else "train"
+    )
 
 
 def train(graph: Graph, address: str | Sequence[str], worker: int, workers: int, steps: int = STEPS) -> list[float]:
