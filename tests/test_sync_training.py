@@ -122,7 +122,8 @@ def test_killed_workers_change_nothing(tmp_path: Path) -> None:
 
 def serve(model: Path, folder: Path, address: str, workers: int) -> tuple[subprocess.Popen[str], str]:
     command = [
-        sys.executable, "-m", "linnet", "serve", str(model), "--listen", address, "--workers", str(workers), "--folder", str(folder),
+        sys.executable, "-m", "linnet", "serve", str(model), "--listen", address, "--workers", str(workers),
+        "--folder", str(folder),
     ]  # fmt: skip
     process = subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     assert process.stdout
