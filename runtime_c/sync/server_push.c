@@ -208,13 +208,16 @@ ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *h,
     if (!ln_sync_commit_read(&commit, payload, h->length)) return LN_SYNC_MALFORMED;
     if (commit.flags & LN_SYNC_COMMIT_ABANDON) {
         if (h->step == g->step && !m->committed) ln_sync_discard(s, m, false);
+        if (h->step < g->step && !(m->decided && m->last == h->step)) ln_sync_count_late(s, m, h->step);
         return LN_SYNC_FINE;
     }
     if (h->step > g->step) return LN_SYNC_UNEXPECTED;
     if (!(commit.weight > 0) || !isfinite(commit.weight)) return LN_SYNC_MALFORMED;
     c->pull_after = (commit.flags & LN_SYNC_COMMIT_PULL) != 0;
     if (h->step < g->step) {
-        ln_sync_acknowledge(c, h->step, m->decided && m->last == h->step ? m->outcome : LN_SYNC_LATE);
+        const uint8_t outcome = m->decided && m->last == h->step ? m->outcome : LN_SYNC_LATE;
+        if (outcome == LN_SYNC_LATE) ln_sync_count_late(s, m, h->step);
+        ln_sync_acknowledge(c, h->step, outcome);
         return LN_SYNC_FINE;
     }
     if (m->committed) return LN_SYNC_FINE; /* again, over another connection: its ACK comes when the step closes */
