@@ -66,6 +66,9 @@ linnet_status ln_sync_server_replay(ln_sync_server *server, const void *record, 
 
 /* A stream for a new connection; it is the server's. NULL: there are max_streams. */
 ln_sync_stream *ln_sync_server_connect(ln_sync_server *server, const char *peer, uint64_t now);
+/* A pointer of the owner's with a stream. */
+void ln_sync_server_set_owner(ln_sync_stream *stream, void *owner);
+void *ln_sync_server_owner(const ln_sync_stream *stream);
 /* The connection has ended, or ended wrongly; the stream is gone. */
 void ln_sync_server_disconnect(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
 /* Bytes have come from it: call before ln_sync_stream_received, which does the rest. */
@@ -102,7 +105,7 @@ void ln_sync_server_counted(ln_sync_server *server, ln_sync_stream *stream, uint
 /* ---- policy ----------------------------------------------------------------------------------------------------- */
 
 /* Shares `batch` examples out to n workers by their speeds (examples per second; 0: not known, an average one). All
- * shares add up to batch. */
+ * shares add up to batch, and where it has so many each is 1 at least. */
 void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *examples);
 
 #endif

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from linnet.sync.server import Server
     from linnet.sync.split import Parts, partition
     from linnet.sync.strategy import Strategy
+    from linnet.sync.timeline import Timeline
     from linnet.sync.worker import LinkInfo, Worker, WorkerInfo
 
 _LAZY: dict[str, str] = {
@@ -39,8 +40,8 @@ _LAZY: dict[str, str] = {
     "cluster": "roles",
     "DeviceSpec": "devices",
     #
-    # To see it, to predict it:
-    #
+    # To see it, to predict it (linnet.sync.simulate is a package of its own):
+    "Timeline": "timeline",
 }
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Ring",
     "Server",
     "Strategy",
+    "Timeline",
     "Worker",
     "WorkerInfo",
     "join",
