@@ -140,8 +140,18 @@ static void show(const sim *s) {
     if (!s->loud) return;
     for (int i = 0; i < s->shards; i++)
         if (s->servers[i].core && ln_sync_server_status(s->servers[i].core, text, sizeof text)) printf("%s\n", text);
-    for (int i = 0; i < s->workers; i++)
-        printf("worker %d: phase %d, step %llu\n", i, (int)s->worker[i].phase, (unsigned long long)s->worker[i].step);
+    for (int i = 0; i < s->workers; i++) {
+        const worker *w = &s->worker[i];
+        printf("worker %d: phase %d, step %llu\n", i, (int)w->phase, (unsigned long long)w->step);
+        for (int k = 0; w->core && k < s->shards; k++) {
+            const worker_link *link = &w->core->links[k];
+            printf("  link %d: state %d, step %llu, next %llu, last %llu, acked %d, committed %d, missing %u, ahead "
+                   "%d, done %d\n",
+                   k, (int)link->state, (unsigned long long)link->step, (unsigned long long)link->next,
+                   (unsigned long long)link->last_step, link->acked, link->committed, link->missing, link->ahead,
+                   link->done);
+        }
+    }
 }
 
 static void run(sim *s) {
