@@ -19,7 +19,7 @@ static linnet_worker_config config_of(const sim *s, const worker *p) {
     config.worker = p->number;
     config.group = s->mode == GROUPS ? p->number % s->groups : 0;
     config.lost_ms = 600000;
-    config.fraction = 0.01;
+    if (s->half) config.compression = LINNET_SYNC_F16; /* UNIT and its neighbours are exact in it */
     return config;
 }
 
@@ -130,6 +130,8 @@ static void next_step(sim *s, worker *p) {
     p->step = p->core->step;
     if (p->step >= (uint64_t)s->target || p->push == PUSHES - 1) {
         p->done = true;
+    }
+    if (p->done || (s->leavers && s->now < s->faults_end && sim_below(s, 20) == 0)) {
         ln_sync_worker_begin_leave(p->core);
         begin(p, LEAVING);
         return;
@@ -165,7 +167,8 @@ static void finished(sim *s, worker *p, linnet_status status, const linnet_error
     case LEAVING:
         sim_say(s, "worker %d has left", p->number);
         worker_kill(s, p);
-        begin(p, GONE);
+        begin(p, p->done ? GONE : AGREEING);
+        p->restart_at = s->now + sim_below(s, 500 * MS); /* a while, where it is not done */
         break;
     default: break;
     }
