@@ -113,6 +113,9 @@ static void record(sim *s, worker *p) {
         p->epochs[link->shard] = link->epoch;
         const uint64_t cell = (uint64_t)p->number * PUSHES + p->push;
         if (p->phase != PUSHING || p->recorded[i]) continue;
+        if (s->pushed_as[link->shard][cell] != link->step)
+            sim_say(s, "worker %d pushes its %d. as step %llu", p->number, (int)p->push,
+                    (unsigned long long)link->step);
         s->pushed_as[link->shard][cell] = link->step;
         if (!link->acked) continue;
         p->recorded[i] = true;
