@@ -88,7 +88,8 @@ LINNET_API void linnet_server_config_init(linnet_server_config *config);
 LINNET_API linnet_status linnet_server_create(linnet_model *model, linnet_store *store,
                                               const linnet_server_config *config, linnet_server **out,
                                               linnet_error *error);
-/* The i-th address that it listens on, with the port that the system chose; NULL past the end. */
+/* The i-th address that it listens on, with the port that the system chose; -1: that of the metrics. NULL: there is
+ * none. */
 LINNET_API const char *linnet_server_address(const linnet_server *server, int i);
 /* Serves, in the calling thread, until linnet_server_stop; `updates` > 0: or until so many were made since creation.
  * Saves at the end. One bad or lost connection ends alone. Errors: SUPERSEDED, WRITE_FAILED, those of linnet_run. */
@@ -204,6 +205,7 @@ typedef struct linnet_worker_info {
     uint64_t push_ns;                        /* last step: until the last byte of the push was handed over */
     uint64_t wait_ns;                        /* last step: from then to the answer, other workers' time included */
     uint64_t pull_ns;                        /* last pull */
+    uint64_t decided_ns;                     /* this machine's monotonic clock when the last push was decided */
     uint64_t first_example, examples, batch; /* this worker's share of the next global batch; batch 0: unsaid */
     uint32_t members;                        /* workers in the group at the last answer */
     uint64_t bytes;                          /* memory it holds, besides the store's */

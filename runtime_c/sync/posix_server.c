@@ -220,6 +220,7 @@ static void take(linnet_server *s) {
 static void give(linnet_server *s) { pthread_mutex_unlock(&s->mutex); }
 
 const char *linnet_server_address(const linnet_server *s, int i) {
+    if (s && i == -1 && s->metrics) return ln_sync_metrics_address(s->metrics);
     if (!s || i < 0 || i >= s->listener_count) return NULL;
     return ln_sync_listener_address(s->listeners[i].listener);
 }

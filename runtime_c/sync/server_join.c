@@ -117,7 +117,9 @@ static uint32_t group_of(const ln_sync_server *s, uint32_t claim, const ln_sync_
 }
 
 static uint64_t step_of(const ln_sync_server *s, const sync_group *g) {
-    const uint64_t least = s->config.staleness >= 0 && !(g && g->live) ? ln_sync_slowest(s) : 0;
+    /* Not over a push that waits in the open step. */
+    const bool skips = s->config.staleness >= 0 && !(g && (g->live || g->committed));
+    const uint64_t least = skips ? ln_sync_slowest(s) : 0;
     return g && g->step > least ? g->step : least;
 }
 
@@ -183,7 +185,7 @@ static bool send_welcome(sync_connection *c) {
     w.step = step_of(s, g);
     w.parameters = s->version;
     w.applied = LN_SYNC_NONE;
-    if (m && m->decided) w.applied = m->last;
+    if (m && m->decided && m->outcome == LN_SYNC_APPLIED) w.applied = m->last;
     w.tensors = s->manifest->count;
     w.chunk = c->hello.chunk;
     w.heartbeat = beat;

@@ -64,13 +64,14 @@ void ln_worker_released(worker_link *link) {
 void ln_worker_push(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     if (!link->acked && !link->committed) {
-        if (link->next <= link->step) {
+        /* A server that was started again may not know that it had let this worker skip steps. */
+        if (link->next < link->step) link->step = link->next;
+        if (link->next == link->step) {
             queue(link);
         } else if (link->last_step == link->step) { /* closed without us, in the meantime */
             abandon(link);
             decided(link, link->last_outcome);
         } else { /* decided before a connection was lost: the server knows how */
-            link->message_count = link->queued = link->released = 0;
             commit(link);
         }
     }
@@ -130,6 +131,9 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
     for (int i = 0; i < worker->link_count; i++) {
         worker->links[i].step = worker->step;
         worker->links[i].staleness = 0;
+        /* That server is further on, as after a restart of another one: what it was told of this step is not this push.
+         */
+        if (worker->links[i].next > worker->step) decided(&worker->links[i], LN_SYNC_LATE);
     }
     return LINNET_OK;
 }
@@ -152,6 +156,7 @@ void ln_worker_pushed(ln_sync_worker *worker) {
     info->not_finite += info->outcome == LINNET_SYNC_NOT_FINITE;
     info->push_ns = handed - worker->begun_at;
     info->wait_ns = now - handed;
+    info->decided_ns = now;
     worker->fresh = false;
     if (worker->then_pull) ln_worker_pulled(worker);
 }
