@@ -157,6 +157,7 @@ void ln_worker_pushed(ln_sync_worker *worker) {
     info->not_finite += info->outcome == LINNET_SYNC_NOT_FINITE;
     info->push_ns = handed - worker->begun_at;
     info->wait_ns = now - handed;
+    info->decided_ns = now;
     worker->fresh = false;
     if (worker->then_pull) ln_worker_pulled(worker);
 }
