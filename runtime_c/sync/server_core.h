@@ -105,7 +105,7 @@ void ln_sync_server_counted(ln_sync_server *server, ln_sync_stream *stream, uint
 /* ---- policy ----------------------------------------------------------------------------------------------------- */
 
 /* Shares `batch` examples out to n workers by their speeds (examples per second; 0: not known, an average one). All
- * shares add up to batch. */
+ * shares add up to batch, and where it has so many each is 1 at least. */
 void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *examples);
 
 #endif

@@ -51,8 +51,9 @@ class WorkerInfo:
     servers'. outcome: of the last push, "applied", "late" (the step was closed without it) or "not_finite"; staleness: updates
     of others between the values it was computed from and itself. applied, late, not_finite: pushes so far. tensors_pulled,
     tensors_same: variables that came, and that were skipped because they had not changed. Seconds of the last step: compute
-    (from the values to the push), push (until its last byte was handed over), wait (until the answer), and of the last pull.
-    share: (first example, examples, examples in all) of the next global batch, or None. memory: bytes, besides the store's."""
+    (from the values to the push), push (until its last byte was handed over), wait (until the answer), and of the last pull;
+    decided: when that answer came, by time.monotonic. share: (first example, examples, examples in all) of the next global
+    batch, or None. memory: bytes, besides the store's."""
 
     worker: int
     step: int
@@ -71,6 +72,7 @@ class WorkerInfo:
     push: float
     wait: float
     pull: float
+    decided: float
     share: tuple[int, int, int] | None
     members: int
     memory: int
@@ -267,6 +269,7 @@ class Worker:
             push=record.push_ns / 1e9,
             wait=record.wait_ns / 1e9,
             pull=record.pull_ns / 1e9,
+            decided=record.decided_ns / 1e9,
             share=share,
             memory=int(record.bytes),
             links=links,
