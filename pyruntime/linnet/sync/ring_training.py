@@ -17,15 +17,13 @@ from linnet.session import Session
 from linnet.sync.contract import AVERAGE, COUNT, GRAD, GRADIENT, IDS, UPDATE, names_in
 from linnet.sync.ring import Ring
 
-_APART = 2**40  # between the counters of random numbers of two ranks
-
 
 class RingTrainer:
     """One rank of a training. All ranks make one, with the same model, over the same ring.
 
     model: a path, bytes, Graph or Model with the signatures that `linnet.sync.signatures` writes; gradients must be dense.
     store: the variables; rank 0's are taken by all, so that only rank 0 need load a checkpoint. threads: of the sessions.
-    Random numbers (dropout) differ between ranks.
+    Random numbers (dropout) are those that one process draws which goes through the parts of all ranks in order.
 
         with linnet.sync.Ring(address, rank, size) as ring:
             trainer = linnet.sync.RingTrainer("model.lnt", ring)
@@ -98,8 +96,6 @@ class RingTrainer:
         for spec in self.model.variables:
             value = self.store[spec.name]
             self.store[spec.name] = _from_rank_0(ring, value)
-        for name in self._counted:
-            self.store[name] = self.store[name] + ring.rank * _APART
         self.steps = int(_from_rank_0(ring, np.array([self.steps], np.int64))[0])
         self._ring = ring
 
@@ -114,20 +110,24 @@ class RingTrainer:
             raise UsageError(
                 "the weight of a batch is above 0", code=101, expected="a finite number > 0", got=repr(weight)
             )
-        counters = {name: self.store[name] for name in [*self._averaged, *self._counted]}
-        out = self._grad.run(inputs)
-        values = {**out, **{name: self.store[name] for name in self._averaged}}
+        before = {name: self.store[name] for name in [*self._averaged, *self._counted]}
+        for name in self._counted:
+            self.store[name] = before[name] + self._ring.rank
         try:
+            out = self._grad.run(inputs)
+            values = {**out, **{name: self.store[name] for name in self._averaged}}
             means: dict[str, np.ndarray] = {}
             for bucket in self._buckets:
                 means |= bucket.mean(self._ring, values, weight)
         except BaseException:
-            for name, value in counters.items():
+            for name, value in before.items():
                 self.store[name] = value
             raise
         self._update.run({name: mean for name, mean in means.items() if name.startswith(GRADIENT)})
         for name in self._averaged:
             self.store[name] = means[name].astype(values[name].dtype)
+        for name in self._counted:
+            self.store[name] = before[name] + self._ring.size
         self.steps += 1
         scalars = {name: means[name].copy() for name in self._scalars}
         return {name: value for name, value in (out | scalars).items() if not name.startswith(GRADIENT)}
