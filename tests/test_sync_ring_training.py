@@ -111,6 +111,26 @@ def test_moving_averages_are_those_of_all_ranks(tmp_path: Path) -> None:
         assert not np.array_equal(found[0][0][name], start[name])
 
 
+def test_gradients_that_are_not_finite_change_nothing(tmp_path: Path) -> None:
+    content = model(normalized=True)
+
+    def work(rank: int) -> None:
+        with Ring(f"unix:{tmp_path}/ring", rank, 2, timeout=20) as ring:
+            trainer = RingTrainer(content, ring, threads=1)
+            trainer.step(batch(0, rank))
+            before = trainer.store.as_dict()
+            bad = batch(1, rank)
+            if rank == 1:
+                bad["x"][3, 3] = np.nan
+            assert np.isnan(trainer.step(bad)["loss"])
+            assert (trainer.steps, trainer.not_finite) == (2, 1)
+            for name, value in trainer.store.as_dict().items():
+                np.testing.assert_array_equal(value, before[name])
+            assert np.isfinite(trainer.step(batch(2, rank))["loss"])
+
+    assert ranks(2, work) == [None, None]
+
+
 def test_rank_0s_variables_are_taken(tmp_path: Path) -> None:
     content = model()
 
