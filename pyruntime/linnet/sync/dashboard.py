@@ -139,7 +139,7 @@ def _servers(reports: Sequence[Report], before: Sequence[Report]) -> RenderableT
 
     made = table(
         "Servers", "shard", ">updates", ">updates/s", ">update ms", ">in/s", ">out/s", ">late", ">not finite", ">refused",
-        ">memory", ">saved", ">epoch",
+        ">memory", ">saved + journal", ">epoch",
     )  # fmt: skip
     for i, report in enumerate(reports):
         then = before[i] if i < len(before) else None
