@@ -52,7 +52,8 @@ sync_group *ln_sync_group(ln_sync_server *s, uint32_t id, bool make) {
     void *array;
     for (uint32_t i = 0; i < s->group_count; i++)
         if (s->groups[i]->id == id) return s->groups[i];
-    array = make ? room_for(s->groups, &s->group_room, s->group_count) : NULL;
+    if (!make || s->group_count / 4 >= s->config.max_streams) return NULL; /* whoever joins may name one */
+    array = room_for(s->groups, &s->group_room, s->group_count);
     if (!array) return NULL;
     s->groups = array;
     g = calloc(1, sizeof *g);

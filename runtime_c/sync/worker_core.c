@@ -169,6 +169,11 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
         why = &error;
         if (++link->failures >= FAILURES) ln_worker_end(link, why, true);
     }
+    if (!link->ending && why && why->code == LINNET_NOT_AUTHENTICATED && !link->epoch) {
+        error = *why; /* the key has never fitted: trying again does not help */
+        ln_sync_at(&error, link->address);
+        ln_worker_end(link, &error, true);
+    }
     if (!link->ending && why) {
         link->why = *why;
         ln_sync_at(&link->why, link->address);

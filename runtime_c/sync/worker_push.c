@@ -66,7 +66,10 @@ void ln_worker_push(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     if (!link->acked && !link->committed) {
         /* A server that was started again may not know that it had let this worker skip steps. */
-        if (link->next < link->step) link->step = link->next;
+        if (link->next < link->step) {
+            link->step = link->next;
+            link->last_step = LN_SYNC_NONE; /* what was said of that number is not of this push */
+        }
         if (link->next == link->step) {
             queue(link);
         } else if (link->last_step == link->step) { /* closed without us, in the meantime */

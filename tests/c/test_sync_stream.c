@@ -454,6 +454,9 @@ static void test_wrong_headers(void) {
     WRONG(LN_SYNC_MALFORMED, h.length = 0, h.total = 0, h.payload_crc = 1);
     WRONG(LN_SYNC_OVER_LIMIT, h.length = CHUNK + 1, h.total = CHUNK + 1);
     WRONG(LN_SYNC_OVER_LIMIT, h.length = UINT32_MAX, h.total = UINT64_MAX);
+    WRONG(LN_SYNC_WRONG_ENCODING, h.encoding = 6);
+    WRONG(LN_SYNC_WRONG_ENCODING, h.encoding = 255);
+    WRONG(LN_SYNC_MALFORMED, h.type = LN_SYNC_IDS, h.encoding = 1);
     WRONG(LN_SYNC_UNKNOWN_TENSOR, h.tensor = TENSORS);
     WRONG(LN_SYNC_WRONG_LENGTH, h.total = TENSOR_BYTES + 1);
     WRONG(LN_SYNC_OVER_LIMIT, h.type = LN_SYNC_PULL, h.length = 4097, h.total = 4097);

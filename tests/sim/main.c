@@ -109,6 +109,9 @@ static void choose(sim *s) {
     c->save_every = sim_below(s, 2) ? 0 : 1 + sim_below(s, 20);
     s->faults_end = 200 * MS + sim_below(s, 3000 * MS);
     s->deadline = s->faults_end + 60000 * MS;
+    s->half = sim_below(s, 4) == 0;
+    s->leavers = sim_below(s, 4) == 0;
+    if (s->half) c->encodings = 1u << 1;
     faults_choose(s);
 }
 
