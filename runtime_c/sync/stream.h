@@ -86,6 +86,8 @@ bool ln_sync_stream_cancel(ln_sync_stream *stream, uint64_t tag);
 /* The bytes to send next, in at most `count` slices (of one chunk or so, or many small frames: give it 16); returns how
  * many slices. They stay valid until the next call for this stream. */
 int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int count);
+/* There is more to send than it gave. */
+bool ln_sync_stream_more(const ln_sync_stream *stream);
 /* So many of them were sent. */
 void ln_sync_stream_sent(ln_sync_stream *stream, size_t size);
 bool ln_sync_stream_idle(const ln_sync_stream *stream); /* nothing is left to send */

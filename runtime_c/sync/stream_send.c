@@ -214,6 +214,8 @@ int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int co
     return given;
 }
 
+bool ln_sync_stream_more(const ln_sync_stream *stream) { return stream->waiting > 0; }
+
 void ln_sync_stream_sent(ln_sync_stream *stream, size_t size) {
     int done[PIECES], whole = 0, out = 0;
     const uint64_t connection = stream->connection;
