@@ -13,6 +13,7 @@ from linnet.cli_split import join, split
 from linnet.cli_sync_key import sync_key
 from linnet.cli_timeline import timeline
 from linnet.cli_top import top
+from linnet.cli_worker import worker
 
 COMMANDS: Final[tuple[click.Command, ...]] = (
     join,
@@ -23,4 +24,5 @@ COMMANDS: Final[tuple[click.Command, ...]] = (
     sync_key,
     timeline,
     top,
+    worker,
 )

@@ -132,6 +132,8 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
     if (status) return status;
     worker->then_pull = pull;
     ln_worker_begin(worker, WORKER_PUSH);
+    /* A server that was started again may know less than before; one that is further on has closed the step. */
+    if (ln_worker_next(worker) < worker->step) worker->step = ln_worker_next(worker);
     for (int i = 0; i < worker->link_count; i++) {
         worker->links[i].step = worker->step;
         worker->links[i].staleness = 0;
@@ -153,8 +155,8 @@ void ln_worker_pushed(ln_sync_worker *worker) {
         if (link->outcome > info->outcome) info->outcome = link->outcome;
         if (link->staleness > info->staleness) info->staleness = link->staleness;
         if (link->handed_at > handed) handed = link->handed_at;
-        if (i == 0 || link->next < worker->step) worker->step = link->next;
     }
+    worker->step = ln_worker_next(worker);
     info->applied += info->outcome == LINNET_SYNC_APPLIED;
     info->late += info->outcome == LINNET_SYNC_LATE;
     info->not_finite += info->outcome == LINNET_SYNC_NOT_FINITE;

@@ -21,6 +21,7 @@ from linnet.sync._library import sync_library
 from linnet.sync.compression import Compression
 from linnet.sync.contract import GRAD, GRADIENT, IDS, REMOTE, ROWS, names_in
 from linnet.sync.link import Link, c_text, c_texts, milliseconds
+from linnet.training.feeding import examples
 
 _OUTCOMES: Final = ("applied", "late", "not_finite")
 
@@ -211,7 +212,7 @@ class Worker:
         """
         ids, shapes = self._looked_up(feeds)
         planned = self._last = self.session()._filled(feeds, None, shapes)
-        count = examples(feeds) if weight is None else weight
+        count = weight_of(feeds) if weight is None else weight
         self._call("linnet_worker_step", planned.session, ids.session if ids else ffi.NULL, count)
         return results(planned)
 
@@ -240,7 +241,7 @@ class Worker:
         else:
             for feeds in batches:
                 last = session.run(feeds)
-                seen += examples(feeds)
+                seen += weight_of(feeds)
         self._call("linnet_worker_push", ffi.NULL, float(seen if weight is None else weight))
         return last
 
@@ -301,6 +302,6 @@ def results(planned: _Planned) -> dict[str, Array]:
     }
 
 
-def examples(feeds: Mapping[str, npt.ArrayLike]) -> float:
-    """The first dimension of the first feed that has one, at least 1."""
-    return float(next((np.shape(v)[0] for v in feeds.values() if np.ndim(v) and np.shape(v)[0]), 1))
+def weight_of(feeds: Mapping[str, npt.ArrayLike]) -> float:
+    """How many examples a batch holds, at least 1."""
+    return float(max(examples({name: np.asarray(value) for name, value in feeds.items()}), 1))
