@@ -107,7 +107,8 @@ LINNET_API void linnet_server_free(linnet_server *server);
 
 /* ---- worker ------------------------------------------------------------------------------------------------------ */
 
-/* How gradients travel. What is lost is added to the next gradient (error feedback), except of PLAIN. */
+/* How dense f32 gradients of 1024 elements or more travel. What is lost is added to the next gradient (error feedback,
+ * of as many bytes as the gradients). Rows of sparse gradients travel as F16, BF16 or I8 too, without feedback. */
 typedef enum linnet_sync_compression {
     LINNET_SYNC_PLAIN = 0,
     LINNET_SYNC_F16 = 1,
@@ -130,7 +131,6 @@ typedef struct linnet_worker_config {
     int32_t lost_ms;     /* how long a server may be out of reach before a call gives up; 0: 60 000 */
     int32_t timeout_ms;  /* the longest that a call takes, other workers' slowness included; 0: no limit */
     const char *name;    /* for people, at most 15 bytes of UTF-8; NULL: "" */
-    const linnet_allocator *allocator; /* NULL: malloc */
 } linnet_worker_config;
 
 LINNET_API void linnet_worker_config_init(linnet_worker_config *config);
@@ -184,14 +184,17 @@ typedef struct linnet_link_info {
     uint32_t reconnects;
     int64_t offset_ns; /* the server's clock less ours, of the exchange with the shortest delay (RFC 5905, section 8) */
     int64_t delay_ns;  /* of that exchange, both ways; -1: not measured yet */
+    uint64_t clock_ns[5]; /* server's clock at the last answer: first and last push of the step, begin and end of the
+                           * update, answer */
 } linnet_link_info;
 
 typedef struct linnet_worker_info {
     size_t struct_size;
-    int32_t worker;   /* its number */
-    int32_t outcome;  /* linnet_sync_outcome of the last push */
-    uint64_t step;    /* that it computes next */
-    uint64_t version; /* of the variables, the least of all shards' */
+    int32_t worker;      /* its number */
+    int32_t outcome;     /* linnet_sync_outcome of the last push */
+    int32_t compression; /* linnet_sync_compression that all servers agreed to */
+    uint64_t step;       /* that it computes next */
+    uint64_t version;    /* of the variables, the least of all shards' */
     uint64_t
         staleness; /* of the last push: other updates between its values and its own update, the most of all shards' */
     uint64_t applied, late, not_finite;      /* pushes so far */

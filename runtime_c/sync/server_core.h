@@ -3,6 +3,7 @@
 #ifndef LN_SYNC_SERVER_CORE_H
 #define LN_SYNC_SERVER_CORE_H
 
+#include "sync/host.h"
 #include "sync/manifest.h"
 #include "sync/stream.h"
 
@@ -47,12 +48,6 @@ typedef struct ln_sync_storage {
      * the place for people. */
     linnet_status (*save)(void *context, const char *table, char *where, size_t size, linnet_error *error);
 } ln_sync_storage;
-
-typedef struct ln_sync_host {
-    void *context;
-    uint64_t (*clock)(void *context);                        /* ns, the same clock as `now` */
-    void (*random)(void *context, void *bytes, size_t size); /* for nonces */
-} ln_sync_host;
 
 /* The manifest is kept and not freed; the rest is copied. */
 linnet_status ln_sync_server_new(const ln_sync_manifest *manifest, const ln_sync_server_config *config,

@@ -1,0 +1,15 @@
+/* host.h - what sans-IO code gets from whoever drives it: the time, and random bytes.
+ * Simulators pass a virtual clock and a seeded generator. */
+#ifndef LN_SYNC_HOST_H
+#define LN_SYNC_HOST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct ln_sync_host {
+    void *context;
+    uint64_t (*clock)(void *context);                        /* ns, monotonic */
+    void (*random)(void *context, void *bytes, size_t size); /* for nonces: not to be guessed */
+} ln_sync_host;
+
+#endif

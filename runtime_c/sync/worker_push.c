@@ -1,0 +1,151 @@
+/* worker_push.c - a step's way to the servers: messages, COMMIT, and what they answer.
+ * A link keeps its messages until the ACK: a connection that is lost sends them again, and the server counts once. */
+#include "sync/worker_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Some of the step went out: the server is told that the rest will not come. */
+static void abandon(worker_link *link) {
+    const ln_sync_commit commit = {.flags = LN_SYNC_COMMIT_ABANDON};
+    unsigned char payload[LN_SYNC_COMMIT_BYTES];
+    if (link->queued == 0) return;
+    for (uint32_t i = 0; i < link->queued; i++) ln_sync_stream_cancel(link->stream, i);
+    ln_sync_commit_write(&commit, payload);
+    ln_worker_send(link, LN_SYNC_COMMIT, link->step, payload, sizeof payload);
+}
+
+static void decided(worker_link *link, int outcome) {
+    link->acked = true;
+    link->outcome = outcome;
+}
+
+/* All messages have left: they are the step. */
+static void commit(worker_link *link) {
+    const ln_sync_worker *worker = link->worker;
+    ln_sync_commit commit = worker->commit;
+    unsigned char payload[LN_SYNC_COMMIT_BYTES];
+    /* What local steps have changed is asked for with digests, later. */
+    const bool ahead = worker->then_pull && link->held && !worker->config.keep_pulled;
+    commit.flags = ahead ? LN_SYNC_COMMIT_PULL : 0;
+    commit.version = link->base;
+    for (uint32_t i = 0; i < link->message_count; i++) commit.pushes += link->messages[i].type == LN_SYNC_PUSH;
+    ln_sync_commit_write(&commit, payload);
+    if (!ln_worker_send(link, LN_SYNC_COMMIT, link->step, payload, sizeof payload)) return;
+    link->committed = true;
+    link->ahead = ahead;
+    link->handed_at = worker->host.clock(worker->host.context);
+}
+
+static void queue(worker_link *link) {
+    while (link->queued < link->message_count) {
+        const worker_message *message = &link->messages[link->queued];
+        const ln_sync_header header = {.type = message->type,
+                                       .flags = message->flags,
+                                       .encoding = message->encoding,
+                                       .step = link->step,
+                                       .tensor = message->tensor};
+        if (!ln_sync_stream_bulk(link->stream, &header, message->data, message->size, link->queued)) return;
+        link->queued++;
+    }
+    if (link->released == link->message_count) commit(link);
+}
+
+void ln_worker_released(worker_link *link) {
+    if (link->state != WORKER_OPEN) return; /* the stream is being reset */
+    link->released++;
+    if (link->worker->work != WORKER_PUSH || link->ending || link->acked || link->committed) return;
+    if (link->queued == link->message_count && link->released == link->message_count) commit(link);
+}
+
+void ln_worker_push(worker_link *link) {
+    const ln_sync_worker *worker = link->worker;
+    if (!link->acked && !link->committed) {
+        /* Closed without us, or decided before a connection was lost. */
+        if (link->next != LN_SYNC_NONE && link->next > link->step) {
+            abandon(link);
+            decided(link, link->applied == link->step ? LN_SYNC_APPLIED : LN_SYNC_LATE);
+        } else {
+            queue(link);
+        }
+    }
+    if (!link->acked || link->released < link->queued) return;
+    if (!worker->then_pull)
+        link->done = true;
+    else if (link->ahead)
+        link->done = link->missing == 0;
+    else
+        ln_worker_ask(link);
+}
+
+ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_ack *ack) {
+    ln_sync_worker *worker = link->worker;
+    link->next = ack->next;
+    if (ack->version > link->version) link->version = ack->version;
+    worker->members = ack->members;
+    if (ack->batch) {
+        worker->info.first_example = ack->first_example;
+        worker->info.examples = ack->examples;
+        worker->info.batch = ack->batch;
+    }
+    if (ack->outcome == LN_SYNC_NO_OUTCOME) return LN_SYNC_FINE;
+    if (ack->outcome == LN_SYNC_APPLIED) link->applied = step;
+    memcpy(link->server_clock, ack->clock, sizeof link->server_clock);
+    if (worker->work != WORKER_PUSH || link->acked || step != link->step) return LN_SYNC_FINE;
+    if (ack->outcome == LN_SYNC_APPLIED && ack->version > link->base) link->staleness = ack->version - link->base - 1;
+    if (!link->committed) abandon(link);
+    decided(link, ack->outcome);
+    if (worker->then_pull && link->ahead) ln_worker_await(link);
+    ln_worker_push(link);
+    return LN_SYNC_FINE;
+}
+
+linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *session, double weight, bool pull,
+                                        linnet_error *error) {
+    const uint64_t now = worker->host.clock(worker->host.context);
+    linnet_status status = LINNET_OK;
+    if (worker->config.read_only) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a reader pushes nothing");
+        return ln_sync_hint(error, "make a worker without read_only");
+    }
+    if (!(weight > 0 && weight <= 1e300)) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the weight of a push is out of range");
+        ln_sync_expected(error, "a finite number above 0, the number of examples for one");
+        return ln_sync_got(error, "%g", weight);
+    }
+    worker->commit =
+        (ln_sync_commit){.weight = weight, .began = worker->values_at, .computed = now - worker->values_at};
+    worker->info.compute_ns = worker->commit.computed;
+    status = session ? ln_worker_collect(worker, session, error) : ln_worker_differ(worker, error);
+    for (int i = 0; !status && i < worker->link_count; i++) status = ln_worker_encode(&worker->links[i], error);
+    if (status) return status;
+    worker->then_pull = pull;
+    ln_worker_begin(worker, WORKER_PUSH);
+    for (int i = 0; i < worker->link_count; i++) {
+        worker->links[i].step = worker->step;
+        worker->links[i].staleness = 0;
+    }
+    return LINNET_OK;
+}
+
+void ln_worker_pushed(ln_sync_worker *worker) {
+    linnet_worker_info *info = &worker->info;
+    const uint64_t now = worker->host.clock(worker->host.context);
+    uint64_t handed = worker->begun_at;
+    info->outcome = LINNET_SYNC_APPLIED;
+    info->staleness = 0;
+    for (int i = 0; i < worker->link_count; i++) {
+        const worker_link *link = &worker->links[i];
+        if (link->outcome > info->outcome) info->outcome = link->outcome;
+        if (link->staleness > info->staleness) info->staleness = link->staleness;
+        if (link->handed_at > handed) handed = link->handed_at;
+        if (i == 0 || link->next < worker->step) worker->step = link->next;
+    }
+    info->applied += info->outcome == LINNET_SYNC_APPLIED;
+    info->late += info->outcome == LINNET_SYNC_LATE;
+    info->not_finite += info->outcome == LINNET_SYNC_NOT_FINITE;
+    info->push_ns = handed - worker->begun_at;
+    info->wait_ns = now - handed;
+    worker->fresh = false;
+    if (worker->then_pull) ln_worker_pulled(worker);
+}
