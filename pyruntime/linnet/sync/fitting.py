@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,19 +16,21 @@ from linnet.data.source import Batch
 from linnet.errors import Error, SyncError, TrainingError, UsageError
 from linnet.graph import Graph
 from linnet.model import Model
-from linnet.session import Session
 from linnet.sync import contract
 from linnet.sync.roles import Cluster
 from linnet.sync.serving import Serving
 from linnet.sync.split import partition
 from linnet.sync.strategy import Strategy
-from linnet.sync.workers import Worker
+from linnet.sync.worker import Worker
 from linnet.training import diagnosis
+from linnet.training.callbacks import Callback
 from linnet.training.evaluation import checked_signature
 from linnet.training.feeding import Feed, examples, fitted, scalars, share_of
 from linnet.training.run import Run
+from linnet.training.saver import Saver
 
 _ENDED = (601, 602, 606, 607)  # codes of a server that is there no more
+_TRAFFIC = ("bytes_sent", "bytes_received", "applied", "late", "not_finite")
 
 
 class Company:
@@ -38,7 +40,7 @@ class Company:
         self.cluster, self.strategy = cluster, strategy
         self.federated = strategy.mode == "federated"
         self.group = cluster.rank % strategy.groups
-        members = strategy.members(cluster.world_size, self.group)
+        members = strategy.members(cluster.world_size)
         self.signature = "train" if self.federated else contract.GRAD
         for name in (self.signature, contract.UPDATE):
             checked_signature(model, name, "to train in company by")
@@ -61,16 +63,25 @@ class Company:
             elif shards == 1:
                 self.own = Model(parts.servers[0])
         self._members = members
+        self.link = strategy.link
+        if cluster.key_file and not self.link.key_file:
+            self.link = dataclasses.replace(self.link, key_file=cluster.key_file)
 
     @property
     def serves_only(self) -> bool:
         """Whether this process is a server and no worker."""
         return self.cluster.role == "server"
 
-    def serving(self, directory: Path | None) -> Serving:
-        """The server of this process, which listens. directory: of the run, for what outlives it."""
+    def serving(self, directory: Path | None, resumed: bool) -> Serving:
+        """The server of this process, which listens. directory: of the run, for what outlives it; resumed: whether that goes on.
+        Raises UsageError when another run's state is there."""
         folder = None if directory is None else directory / f"server-{self.cluster.rank if self.serves_only else 0}"
-        return Serving(self.own, self.cluster, self.strategy, self._members, folder)
+        if folder is not None and not resumed and folder.is_dir() and any(folder.iterdir()):
+            raise UsageError(
+                f"'{folder}' holds a server's state already", code=101, tensor=str(folder),
+                hint="go on with resume=True, or give another directory",
+            )  # fmt: skip
+        return Serving(self.own, self.cluster, self.strategy, self._members, folder, self.link)
 
     def directory(self, place: Path | None) -> Path | None:
         """Where this process writes records and checkpoints."""
@@ -90,15 +101,22 @@ class Company:
 class CompanyRun(Run):
     """A run whose steps are those of all workers of the job. store: what this worker pulled."""
 
-    def __init__(self, company: Company, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.company = company
+    def __init__(
+        self,
+        company: Company,
+        model: Model,
+        signature: str,
+        feed: Feed,
+        callbacks: Sequence[Callback],
+        saver: Saver,
+        directory: Path | None,
+        threads: int | None,
+    ) -> None:
+        super().__init__(model, signature, feed, callbacks, saver, directory, threads)
+        self.company, self._threads = company, threads
         self._worker: Worker | None = None
         self._serving: Serving | None = None
-        self._lookups: Session | None = None
         self._specs = {name: spec for name, spec in self._specs.items() if not name.startswith(contract.ROWS)}
-        if contract.IDS in self.model.signatures and not company.federated:
-            self._lookups = Session(self.model, contract.IDS, store=self.store)
         counters = self.model.metadata(contract.COUNT)
         self._counters = {name: int(self.store[name]) for name in counters.split("\n")} if counters else {}
         self._passed = 0  # batches that belong to steps which the others made without this worker
@@ -107,27 +125,36 @@ class CompanyRun(Run):
     # Beginning and end.
 
     @contextlib.contextmanager
-    def joined(self, directory: Path | None) -> Iterator[None]:
+    def joined(self, resumed: bool) -> Iterator[None]:
         """Within it this process is a worker of its job, and serves where it must."""
         company, cluster = self.company, self.company.cluster
         with contextlib.ExitStack() as stack:
             if cluster.address is not None:
-                self._serving = stack.enter_context(company.serving(directory).running())
+                self._serving = stack.enter_context(company.serving(self.directory, resumed).running())
             self._worker = Worker(
-                self.model, self.store, self._serving.addresses if self._serving is not None else cluster.servers,
-                worker=cluster.rank, group=company.group, compression=company.strategy.compression,
-                keep_pulled=company.federated, key_file=cluster.key_file or None, name=f"worker {cluster.rank}",
+                self.model, self._serving.addresses if self._serving is not None else cluster.servers, store=self.store,
+                number=cluster.rank, group=company.group, compression=company.strategy.compression,
+                keep_pulled=company.federated, name=f"worker {cluster.rank}", link=company.link, threads=self._threads,
             )  # fmt: skip
-            stack.callback(self._worker.close)
+            self.session = self._worker.session(self.signature)
+            stack.callback(self._leave)
             self._worker.pull()
             self._place_at(self._worker.info.step)
             yield
             with contextlib.suppress(SyncError):  # the server may have ended before us
                 self._worker.pull()
-            self._worker.close()
+            info = self._worker.info
+            self.history.traffic = {name: getattr(info, name) for name in _TRAFFIC}
+            self._leave()
             if self._serving is not None:
-                self._serving.wait_for_the_others()
+                if not self.stopping:  # else the others hear of it by the server's end
+                    self._serving.wait_for_the_workers()
                 self._take_over(self._serving)
+
+    def _leave(self) -> None:
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = None
 
     def _place_at(self, step: int) -> None:
         """Goes on behind so many steps of this worker's job."""
@@ -143,6 +170,8 @@ class CompanyRun(Run):
         for name in serving.store:
             if name in self.store:
                 self.store[name] = serving.store[name]
+            else:
+                self.history.elsewhere[name] = serving.store[name]
 
     # Steps.
 
@@ -180,7 +209,7 @@ class CompanyRun(Run):
         assert self._worker is not None
         self._count(self.step)
         count = examples(feeds)
-        outputs = self._worker.step(self.session, feeds, ids=self._lookups, weight=count)
+        outputs = self._worker.step(feeds, weight=count)
         metrics = self._checked(outputs, feeds)
         self._means.add(metrics, count)
         return metrics
@@ -256,5 +285,3 @@ class _Means:
         made, weight = {name: total / self.weight for name, total in self.sums.items()}, self.weight
         self.steps, self.weight, self.sums = 0, 0, {}
         return made, weight
-
-
