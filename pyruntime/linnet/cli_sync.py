@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from linnet.cli_launch import launch
+from linnet.cli_serve import serve
 from linnet.cli_split import join, split
 
-COMMANDS: Final[tuple[click.Command, ...]] = (launch, split, join)
+COMMANDS: Final[tuple[click.Command, ...]] = (launch, serve, split, join)

@@ -254,6 +254,15 @@ class Session:
 
     def _run_slowly(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None) -> dict[str, Array]:
         """The run that checks and converts feeds, and plans when it must."""
+        return self._filled(feeds, fetches).run()
+
+    def _filled(
+        self,
+        feeds: Mapping[str, npt.ArrayLike],
+        fetches: Sequence[str] | None,
+        elsewhere: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> _Planned:
+        """The plan for these feeds, with them in its inputs, not run. elsewhere: shapes of inputs that others will fill."""
         values: dict[str, Array] = {}
         if not isinstance(feeds, Mapping):
             names = ", ".join(spec.name for spec in self.inputs)
@@ -270,15 +279,15 @@ class Session:
             array = converted(value, spec, "input")
             self._check_shape(spec, array.shape)
             values[name] = array
-        planned = self._planned(
-            {name: array.shape for name, array in values.items()}, self._fetches if fetches is None else tuple(fetches)
-        )
+        shapes = {name: array.shape for name, array in values.items()} | dict(elsewhere or {})
+        planned = self._planned(shapes, self._fetches if fetches is None else tuple(fetches))
         self._last_fetches = fetches
         for name, view, _, _ in planned.feeds:
-            if name not in values:
+            if name in values:
+                np.copyto(view, values[name])
+            elif name not in shapes:
                 raise self._missing(name, values)
-            np.copyto(view, values[name])
-        return planned.run()
+        return planned
 
     def _missing(self, name: str, given: Mapping[str, Any]) -> UsageError:
         return UsageError(

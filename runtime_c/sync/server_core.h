@@ -68,7 +68,7 @@ linnet_status ln_sync_server_replay(ln_sync_server *server, const void *record, 
 ln_sync_stream *ln_sync_server_connect(ln_sync_server *server, const char *peer, uint64_t now);
 /* The connection has ended, or ended wrongly; the stream is gone. */
 void ln_sync_server_disconnect(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
-/* Call when bytes have come from it (ln_sync_stream_received did the rest). */
+/* Bytes have come from it: call before ln_sync_stream_received, which does the rest. */
 void ln_sync_server_heard(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
 /* Queues what is due on this stream. Call before ln_sync_stream_pending, again while that gives something. */
 void ln_sync_server_fill(ln_sync_server *server, ln_sync_stream *stream);

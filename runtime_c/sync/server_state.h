@@ -27,25 +27,27 @@ typedef struct sync_send {
     uint64_t bytes, version;
 } sync_send;
 
-typedef struct sync_tensor {
-    uint64_t changed;   /* version with which its value last changed */
-    sync_send *readers; /* of the value itself */
-    uint64_t digest[2], digest_version;
-    bool digest_known;
-} sync_tensor;
-
 /* A buffer that grows, and is kept from step to step. */
 typedef struct sync_buffer {
     void *data;
     uint64_t capacity;
 } sync_buffer;
 
+typedef struct sync_tensor {
+    uint64_t changed;      /* version with which its value last changed */
+    sync_send *readers;    /* of the value itself */
+    sync_buffer ids, rows; /* sums of the rows that were pushed */
+    uint64_t digest[2], digest_version;
+    bool digest_known;
+} sync_tensor;
+
 /* What a member has pushed of a tensor in the open step. */
 typedef struct sync_push {
     sync_buffer values, ids, coded; /* coded: as it came, when it is not plain */
     uint64_t rows;                  /* sparse: how many; dense: 0 */
-    uint64_t received, ids_received;
+    uint64_t total, received, ids_received;
     bool begun, whole, ids_begun, ids_whole;
+    bool flying, cut; /* a stream writes into a buffer; chunks ended inside elements */
 } sync_push;
 
 struct sync_member {
@@ -98,9 +100,9 @@ struct sync_connection {
     sync_state state;
     ln_sync_hello hello;
     unsigned char nonce[16];
-    uint32_t announced;
+    uint32_t claim, announced; /* claim: the worker's number, as agreed in the handshake */
     bool welcomed, woken, resumed, closing;
-    bool ack_due, beat_due, saved_due;
+    bool ack_due, beat_due, saved_due, pull_after; /* pull_after: values behind the ACK */
     sync_member *member;
     uint64_t opened, heard, paused_since; /* paused_since: 0: reading */
     uint64_t ack_step;
@@ -140,16 +142,14 @@ struct ln_sync_server {
     uint32_t member_count, member_room;
     sync_group **groups;
     uint32_t group_count, group_room;
-    uint64_t used;          /* bytes that count for max_bytes */
-    uint32_t paused;        /* connections that wait for memory */
-    sync_connection *token; /* asynchronous: goes on although memory is short */
-    sync_send *free_sends;
+    uint64_t used;                  /* bytes that count for max_bytes */
+    uint32_t paused;                /* connections that wait for memory */
+    sync_connection *token;         /* asynchronous: goes on although memory is short */
+    sync_send *free_sends, *copied; /* copied: those that read copies, the oldest last */
     uint64_t next_scan;
-    uint64_t *rows;            /* per tensor, for prepare */
-    const void **sources;      /* per member, for a combination */
-    float *weights;            /* likewise */
-    sync_buffer merged, means; /* row numbers; averaged values */
-    ln_sync_slice *parts;      /* of a record */
+    uint64_t *rows;              /* per tensor, for prepare */
+    sync_buffer merged, means;   /* row numbers; averaged values */
+    ln_sync_slice *record_parts; /* of a record */
     sync_buffer record;
     linnet_status failed;
     linnet_error failure;
@@ -169,6 +169,7 @@ bool ln_sync_grow(ln_sync_server *server, sync_buffer *buffer, uint64_t bytes);
 void ln_sync_empty(ln_sync_server *server, sync_buffer *buffer);
 bool ln_sync_fits(const ln_sync_server *server, uint64_t bytes);
 void ln_sync_resume_peers(ln_sync_server *server); /* memory was freed */
+uint64_t ln_sync_job_number(const ln_sync_server *server);
 bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *payload, size_t size);
 
 /* ---- server_join.c */
@@ -188,9 +189,10 @@ void ln_sync_discard(ln_sync_server *server, sync_member *member, bool free_memo
 /* ---- server_pull.c */
 ln_sync_refusal ln_sync_take_pull(sync_connection *c, const ln_sync_header *header, const void *payload);
 ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *header, void **destination);
-ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *header);
+ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *header, const void *payload);
 void ln_sync_want_held(sync_connection *c);
 void ln_sync_answer_pulls(sync_connection *c);
+/* Queues bytes that it then owns, and frees when they have left. */
 bool ln_sync_reply(sync_connection *c, uint8_t type, uint32_t tensor, void *own, uint64_t bytes);
 void ln_sync_released(sync_send *send);
 void ln_sync_free_pulls(sync_connection *c);
@@ -209,6 +211,9 @@ void ln_sync_send_ack(sync_connection *c);
 
 /* ---- server_step.c */
 linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
+linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* for server->rows */
+void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
+linnet_status ln_sync_make_update(ln_sync_server *server, linnet_error *error);
 void ln_sync_fold(ln_sync_server *server, sync_group *group); /* those at the front of the order */
 
 /* ---- record.c: what the journal and snapshots keep */

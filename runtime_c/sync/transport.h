@@ -16,13 +16,20 @@ typedef struct ln_sync_security ln_sync_security; /* keys and certificates, shar
  * are made with mode 0600, and only processes of one user (or root) talk over them. */
 
 typedef struct ln_sync_security_config {
-    const char *key_file;    /* pre-shared key: at least 32 bytes as hex or raw, mode 0600 or less, of our user */
-    const char *certificate; /* PEM: own chain, own key, whom we trust; both sides are verified */
+    /* Either a pre-shared key: 32 to 256 bytes, as hex digits or as they are, in a file of our user (or root) that
+     * nobody else may read. */
+    const char *key_file;
+    /* Or certificates (PEM): our own chain, our private key (a file as above), and whose signature we trust. Both sides
+     * are verified. */
+    const char *certificate;
     const char *private_key;
     const char *authority;
-    const char *libssl; /* NULL: the system's; a path for tests */
+    const char *identity; /* with a key: who shares it, a name of the job; NULL: "linnet". With certificates: the DNS
+                             name that the peer's must carry; NULL: any. */
+    const char *libssl;   /* NULL: the system's OpenSSL, 3 or 1.1.1 */
 } ln_sync_security_config;
 
+/* Keys and certificates are read here. It must live longer than the connections and listeners that use it. */
 linnet_status ln_sync_security_create(const ln_sync_security_config *config, ln_sync_security **out,
                                       linnet_error *error);
 void ln_sync_security_free(ln_sync_security *security);

@@ -20,6 +20,11 @@ static ln_sync_flow outcome(long moved) {
                                           : LN_SYNC_BROKEN;
 }
 
+/* The first bytes are an alert of TLS: the peer has a key, we have none. */
+static bool speaks_tls(const ln_sync_transport *transport, const unsigned char *data, size_t size) {
+    return transport->received == 0 && !transport->tls && size >= 2 && data[0] == 0x15 && data[1] == 0x03;
+}
+
 ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_stream *stream, size_t bound,
                                        linnet_error *error) {
     ln_sync_flow flow = open_up(transport, error);
@@ -37,6 +42,12 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
         if (got <= 0) {
             transport->read_blocked = got == LN_SYNC_WOULD_BLOCK;
             return outcome(got);
+        }
+        if (speaks_tls(transport, data, (size_t)got)) {
+            ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the peer speaks TLS, and no key was given here");
+            ln_sync_at(error, transport->peer);
+            ln_sync_hint(error, "give both sides the same key (--key FILE)");
+            return LN_SYNC_BROKEN;
         }
         moved += (size_t)got;
         transport->received += (uint64_t)got;

@@ -62,9 +62,14 @@ static long socket_write(ln_sync_transport *transport, const ln_sync_slice *slic
     }
 }
 
+static void forget_addresses(ln_sync_transport *transport) {
+    if (transport->addresses) freeaddrinfo(transport->addresses);
+    transport->addresses = transport->next = NULL;
+}
+
 static void socket_close(ln_sync_transport *transport) {
     char rest[4096];
-    if (transport->addresses) freeaddrinfo(transport->addresses);
+    forget_addresses(transport);
     if (transport->fd < 0) return;
     /* TCP forgets what was sent last (the REFUSE, say) when it is closed with bytes unread: take what is there. */
     if (shutdown(transport->fd, SHUT_WR) == 0)
@@ -137,6 +142,7 @@ static ln_sync_flow connect_next(ln_sync_transport *transport, int code, linnet_
         }
         tune(transport->fd, one->ai_family);
         if (connect(transport->fd, one->ai_addr, one->ai_addrlen) == 0) {
+            forget_addresses(transport);
             ln_sync_stage_after_socket(transport, false);
             return LN_SYNC_FLOWS;
         }
@@ -159,6 +165,7 @@ static ln_sync_flow connected(ln_sync_transport *transport, linnet_error *error)
     if (poll(&ready, 1, 0) <= 0) return LN_SYNC_BLOCKED;
     if (getsockopt(transport->fd, SOL_SOCKET, SO_ERROR, &code, &size) < 0) code = errno;
     if (code) return connect_next(transport, code, error);
+    forget_addresses(transport);
     ln_sync_stage_after_socket(transport, false);
     return LN_SYNC_FLOWS;
 }

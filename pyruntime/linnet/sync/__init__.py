@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from linnet.sync.contract import signatures
     from linnet.sync.joining import join
+    from linnet.sync.link import Link, status
+    from linnet.sync.server import Server
     from linnet.sync.split import Parts, partition
     from linnet.sync.strategy import Strategy
+    from linnet.sync.worker import LinkInfo, Worker, WorkerInfo
 
 _LAZY: dict[str, str] = {
     # Name -> module. Graphs and files:
@@ -21,6 +24,12 @@ _LAZY: dict[str, str] = {
     #
     # Server and worker:
     "Compression": "compression",
+    "Link": "link",
+    "LinkInfo": "worker",
+    "Server": "server",
+    "Worker": "worker",
+    "WorkerInfo": "worker",
+    "status": "link",
     #
     # Cluster and launching:
     "Cluster": "roles",
@@ -32,11 +41,17 @@ _LAZY: dict[str, str] = {
 }
 
 __all__ = [
+    "Link",
+    "LinkInfo",
     "Parts",
+    "Server",
     "Strategy",
+    "Worker",
+    "WorkerInfo",
     "join",
     "partition",
     "signatures",
+    "status",
 ]  # fmt: skip
 
 

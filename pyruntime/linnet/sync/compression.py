@@ -53,6 +53,11 @@ class Compression:
             raise UsageError("there is no such compression", code=101, expected=_FORMS, got=repr(text))
         return Compression(name, fraction)
 
+    @staticmethod
+    def of(encoding: int) -> Compression:
+        """The one of that number in the protocol."""
+        return Compression(list(_ENCODINGS)[encoding])
+
     @property
     def encoding(self) -> int:
         """Its number in the protocol and in linnet_sync.h (linnet_sync_compression)."""

@@ -1,0 +1,76 @@
+"""The command `linnet serve`: a parameter server in this process."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def link_options(command: Any) -> Any:
+    """The flags of keys and certificates, as linnet.sync.Link has them."""
+    path = click.Path(path_type=Path)
+    for option in (
+        click.option("--key", "key_file", type=path, help="Pre-shared key, the same file on both sides (TLS 1.3)."),
+        click.option("--certificate", type=path, help="PEM; with --private-key and --authority."),
+        click.option("--private-key", type=path, help="PEM."),
+        click.option("--authority", type=path, help="PEM: whom to trust."),
+        click.option("--insecure", is_flag=True, help="Without a key also beyond this machine."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(short_help="Serve a model's parameters to workers.")
+@click.argument("model", type=click.Path(path_type=Path))
+@click.option("--listen", multiple=True, metavar="ADDRESS", help="host:port, unix:PATH or shm:PATH. Default: loopback.")
+@click.option("--mode", type=click.Choice(["synchronous", "asynchronous"]), default="synchronous", show_default=True)
+@click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="So many begin a step.")
+@click.option("--quorum", type=click.IntRange(0), default=0, help="Pushes that close a step; 0: of all workers.")
+@click.option("--elastic", is_flag=True, help="Lost workers are not waited for.")
+@click.option("--staleness", type=click.IntRange(-1), default=-1, help="Asynchronous: steps ahead; -1: any.")
+@click.option("--folder", type=click.Path(path_type=Path), help="For snapshots and the journal; goes on from there.")
+@click.option("--durability", type=click.Choice(["journal", "fsync", "volatile"]), default="journal", show_default=True)
+@click.option("--save-every", type=click.IntRange(0), default=0, metavar="UPDATES", help="Between snapshots.")
+@click.option("--updates", type=click.IntRange(0), default=0, help="End after so many; 0: when interrupted.")
+@click.option("--batch", type=click.IntRange(0), default=0, help="Examples of a global batch, shared out by speed.")
+@click.option("--metrics", metavar="ADDRESS", help="Prometheus text over HTTP.")
+@click.option("--threads", type=click.IntRange(0), default=0, help="Of the updates; 0: this machine's default.")
+@link_options
+def serve(
+    model: Path, listen: tuple[str, ...], mode: str, workers: int, quorum: int, elastic: bool, staleness: int,
+    folder: Path | None, durability: str, save_every: int, updates: int, batch: int, metrics: str | None, threads: int,
+    key_file: Path | None, certificate: Path | None, private_key: Path | None, authority: Path | None, insecure: bool,
+) -> None:  # fmt: skip
+    """Serve the parameters of MODEL, a file of linnet.sync.signatures, until interrupted.
+
+    Prints the addresses it listens on, one per line, as soon as workers may come. SIGINT and SIGTERM end it after a
+    snapshot, with --folder.
+    """
+    from linnet.sync import Link, Server
+
+    server = Server(
+        model, listen=listen or ":0", mode=mode, workers=workers, quorum=quorum, elastic=elastic,
+        staleness=None if staleness < 0 else staleness, folder=folder, durability=durability, save_every=save_every,
+        batch=batch, metrics=metrics, threads=threads,
+        link=Link(key_file, certificate, private_key, authority, insecure=insecure),
+    )  # fmt: skip
+    ended = False
+
+    def end(*_: object) -> None:
+        nonlocal ended
+        ended = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    for address in server.addresses:
+        click.echo(address)
+    server.start(updates)
+    while not ended and not server.wait(0.1):
+        pass
+    server.stop()
+    version = server.status()["version"]
+    server.close()
+    click.echo(f"ended after {version:,} updates")

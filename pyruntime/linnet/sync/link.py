@@ -1,0 +1,84 @@
+"""How processes reach one another: keys, certificates, heartbeats. The same for servers, workers and observers."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from linnet._generated.ffi import ffi
+from linnet._library import exception
+from linnet.errors import UsageError
+from linnet.sync._library import sync_library
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A connection between a worker and a server.
+
+    key_file: a pre-shared key, 32 bytes or more, raw or hexadecimal, readable by its owner alone; both sides have the same.
+    certificate, private_key, authority: PEM files; both sides are verified. Either makes TLS 1.3 of the connection, by
+    OpenSSL's libssl (libssl: its path; None: the system's). Without them only loopback and local sockets are served, unless
+    `insecure`. heartbeat: seconds between signs of life, None for 5 (a worker's: the server's). lease: seconds of silence
+    after which the other side counts as lost, None for three heartbeats. chunk: bytes of a frame, 4096 to 4 MiB.
+    """
+
+    key_file: str | Path | None = None
+    certificate: str | Path | None = None
+    private_key: str | Path | None = None
+    authority: str | Path | None = None
+    libssl: str | Path | None = None
+    insecure: bool = False
+    heartbeat: float | None = None
+    lease: float | None = None
+    chunk: int = 256 << 10
+
+    def fill(self, config: Any, keep: list[Any]) -> None:
+        """Writes a linnet_link_config; what its pointers need is appended to `keep`."""
+        for name in ("key_file", "certificate", "private_key", "authority", "libssl"):
+            value = getattr(self, name)
+            if value is not None:
+                setattr(config, name, c_text(str(value), keep))
+        config.insecure, config.chunk = int(self.insecure), self.chunk
+        config.heartbeat_ms = milliseconds("heartbeat", self.heartbeat)
+        config.lease_ms = milliseconds("lease", self.lease)
+
+
+def c_text(text: str, keep: list[Any]) -> Any:
+    """A C string that lives as long as `keep`."""
+    keep.append(ffi.new("char[]", text.encode()))
+    return keep[-1]
+
+
+def c_texts(texts: list[str], keep: list[Any]) -> Any:
+    """An array of C strings that lives as long as `keep`."""
+    keep.append(ffi.new("char *[]", [c_text(text, keep) for text in texts] or [ffi.NULL]))
+    return ffi.cast("const char *const *", keep[-1])
+
+
+def milliseconds(name: str, seconds: float | None) -> int:
+    """For C, where 0 is the default. UsageError for what is no time."""
+    if seconds is None:
+        return 0
+    if not 0.001 <= seconds <= 2_000_000:
+        raise UsageError(
+            "a time is out of range", code=101, tensor=name, expected="seconds, 0.001 to 2,000,000", got=repr(seconds)
+        )
+    return round(seconds * 1000)
+
+
+def status(address: str, link: Link | None = None) -> dict[str, Any]:
+    """What the server at `address` says about itself: its members, steps, versions, bytes and times. Raises SyncError."""
+    lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
+    config, needed = ffi.new("linnet_link_config *"), ffi.new("size_t *")
+    lib.linnet_link_config_init(config)
+    (link or Link()).fill(config, keep)
+    size = 1 << 16
+    while True:
+        text = ffi.new("char[]", size)
+        if lib.linnet_sync_status(address.encode(), config, text, size, needed, error):
+            raise exception(error)
+        if needed[0] < size:
+            return dict(json.loads(bytes(ffi.string(text))))
+        size = int(needed[0]) + (1 << 12)

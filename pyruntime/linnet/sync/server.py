@@ -1,0 +1,200 @@
+"""A server of a training job: it owns parameters and their optimizer state, and applies what workers push."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from linnet._generated.ffi import ffi
+from linnet._library import exception
+from linnet.errors import Error, UsageError
+from linnet.graph import Graph
+from linnet.model import Model, Store, string_of
+from linnet.sync._library import sync_library
+from linnet.sync.link import Link, c_text, c_texts
+
+MODES: Final = ("synchronous", "asynchronous")
+DURABILITIES: Final = ("journal", "fsync", "volatile")
+
+
+class Server:
+    """Serves the variables that the model's `update/...` signatures change. It listens as soon as it is made; `with`, or
+    `start`, runs it in a thread of its own, `run` in the calling one.
+
+    model: a file of linnet.sync.signatures, or one of the servers' of linnet.sync.partition. listen: an address or several
+    ("host:port", ":0" for loopback and a port that the system picks, "unix:PATH", "shm:PATH").
+    mode: "synchronous": an update is the mean of one push of each member of a group; "asynchronous": every push is an update,
+    and a worker may be `staleness` steps ahead of the slowest (None: any). workers: so many must have joined before a step
+    begins. quorum: pushes that close a step, later ones are dropped; 0: those of all members. elastic: a worker that is lost is
+    waited for no longer. folder: for snapshots and the journal, from which another server goes on; None: nothing is kept.
+    durability: "journal", an update is in the journal before it is acknowledged; "fsync", and on the disk; "volatile",
+    snapshots only. save_every: updates between two snapshots; 0: on request and at the end. batch: examples of a global batch,
+    which workers get shares of by their speed. max_bytes: of gradients under way. max_workers: connections; 0: 4096.
+    plain: gradients are never compressed. metrics: an address for Prometheus. threads: of the updates.
+    Raises SyncError, FileError, UsageError.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes | Graph | Model,
+        *,
+        listen: str | Sequence[str] = ":0",
+        mode: str = "synchronous",
+        workers: int = 1,
+        quorum: int = 0,
+        elastic: bool = False,
+        staleness: int | None = None,
+        folder: str | Path | None = None,
+        durability: str = "journal",
+        save_every: int = 0,
+        batch: int = 0,
+        max_bytes: int = 1 << 30,
+        max_workers: int = 0,
+        plain: bool = False,
+        metrics: str | None = None,
+        threads: int | None = None,
+        store: Store | None = None,
+        link: Link | None = None,
+    ) -> None:
+        self._pointer: Any = None
+        self._thread: threading.Thread | None = None
+        self._failure: Error | None = None
+        _choose("mode", mode, MODES)
+        _choose("durability", durability, DURABILITIES)
+        self.model = model if isinstance(model, Model) else Model(model)
+        if store is not None and store.model is not self.model:
+            raise UsageError(
+                "the store belongs to another model", code=101, hint="make both of one linnet.Model object"
+            )
+        self.store = store if store is not None else Store(self.model)
+        lib, keep, error = sync_library(), list[Any](), ffi.new("linnet_error *")
+        config = ffi.new("linnet_server_config *")
+        lib.linnet_server_config_init(config)
+        (link or Link()).fill(config.link, keep)
+        addresses = [listen] if isinstance(listen, str) else list(listen)
+        config.listen, config.listen_count = c_texts(addresses, keep), len(addresses)
+        config.mode, config.durability = MODES.index(mode), DURABILITIES.index(durability)
+        config.workers, config.quorum, config.elastic = workers, quorum, int(elastic)
+        config.staleness = -1 if staleness is None else staleness
+        config.save_every, config.batch = save_every, batch
+        config.max_bytes, config.max_workers, config.compression = max_bytes, max_workers, int(plain)
+        config.threads = threads or 0
+        if folder is not None:
+            config.folder = c_text(str(folder), keep)
+        if metrics is not None:
+            config.metrics = c_text(metrics, keep)
+        out = ffi.new("linnet_server **")
+        if lib.linnet_server_create(self.model.pointer, self.store.pointer, config, out, error):
+            raise exception(error)
+        self._pointer = out[0]
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            self.stop()
+        except Error:
+            if value is None:
+                raise
+        finally:
+            self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, with the ports that the system chose."""
+        found: list[str] = []
+        while (text := sync_library().linnet_server_address(self._alive(), len(found))) != ffi.NULL:
+            found.append(string_of(text))
+        return found
+
+    @property
+    def address(self) -> str:
+        """The first of them."""
+        return self.addresses[0]
+
+    def _alive(self) -> Any:
+        if not self._pointer:
+            raise UsageError("the server is closed", code=101, hint="make another one")
+        return self._pointer
+
+    def run(self, updates: int = 0) -> None:
+        """Serves until another thread calls `stop`; updates: or until so many were made. Saves at the end (with a folder).
+        Raises SyncError (superseded), FileError (write_failed), and what updates raise."""
+        error = ffi.new("linnet_error *")
+        if sync_library().linnet_server_run(self._alive(), updates, error):
+            raise exception(error)
+
+    def start(self, updates: int = 0) -> None:
+        """`run` in a thread of its own; what it raises, `stop` and `wait` raise."""
+        if self._thread is not None:
+            raise UsageError("the server is running", code=101)
+
+        def serve() -> None:
+            try:
+                self.run(updates)
+            except Error as failure:
+                self._failure = failure
+
+        self._thread = threading.Thread(target=serve, name="linnet server", daemon=True)
+        self._thread.start()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended by itself; False: it has not within `timeout` seconds."""
+        if self._thread is not None:
+            self._thread.join(timeout)
+            if self._thread.is_alive():
+                return False
+            self._thread = None
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return True
+
+    def stop(self) -> None:
+        """Ends `run` or `start`, after a snapshot if it has a folder."""
+        if self._pointer:
+            sync_library().linnet_server_stop(self._pointer)
+        self.wait()
+
+    def save(self) -> None:
+        """Writes a snapshot now. Raises FileError (write_failed), UsageError (no folder)."""
+        error = ffi.new("linnet_error *")
+        if sync_library().linnet_server_save(self._alive(), error):
+            raise exception(error)
+
+    def status(self) -> dict[str, Any]:
+        """Its members, steps, versions, bytes and times; docs/protocol.md lists the keys."""
+        size = 1 << 14
+        while True:
+            text = ffi.new("char[]", size)
+            needed = sync_library().linnet_server_status(self._alive(), text, size)
+            if needed < size:
+                return dict(json.loads(bytes(ffi.string(text))))
+            size = int(needed) + (1 << 12)
+
+    def close(self) -> None:
+        """Ends it, and closes its connections."""
+        pointer, self._pointer = getattr(self, "_pointer", None), None
+        if pointer:
+            sync_library().linnet_server_stop(pointer)
+            if self._thread is not None:
+                self._thread.join()
+            sync_library().linnet_server_free(pointer)
+
+
+def _choose(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise UsageError(
+            f"there is no such {name}", code=101, tensor=name, expected=" or ".join(allowed), got=repr(value)
+        )

@@ -1,0 +1,70 @@
+/* combine.c - sums of gradients, block by block, so that what is being summed stays in the cache.
+ * Blocks have one length that the compiler knows, for it to vectorise. */
+#include "sync/combine.h"
+
+#include "linnet.h"
+
+#include <string.h>
+
+enum { BLOCK = 512 };
+
+#define DEFINE(TYPE, BITS, EXPONENT, NAME)                                                                             \
+    static void NAME##_add(TYPE *restrict sum, const TYPE *restrict s, uint64_t n) {                                   \
+        if (n == BLOCK)                                                                                                \
+            for (int i = 0; i < BLOCK; i++) sum[i] += s[i];                                                            \
+        else                                                                                                           \
+            for (uint64_t i = 0; i < n; i++) sum[i] += s[i];                                                           \
+    }                                                                                                                  \
+    static void NAME##_add_weighted(TYPE *restrict sum, const TYPE *restrict s, TYPE w, uint64_t n) {                  \
+        if (n == BLOCK)                                                                                                \
+            for (int i = 0; i < BLOCK; i++) sum[i] += w * s[i];                                                        \
+        else                                                                                                           \
+            for (uint64_t i = 0; i < n; i++) sum[i] += w * s[i];                                                       \
+    }                                                                                                                  \
+    static void NAME##_divide(TYPE *sum, TYPE divisor, uint64_t n) {                                                   \
+        if (n == BLOCK)                                                                                                \
+            for (int i = 0; i < BLOCK; i++) sum[i] /= divisor;                                                         \
+        else                                                                                                           \
+            for (uint64_t i = 0; i < n; i++) sum[i] /= divisor;                                                        \
+    }                                                                                                                  \
+    static void NAME##_combine(const TYPE *const *sources, const double *weights, uint32_t count, TYPE divisor,        \
+                               uint64_t elements, TYPE *out) {                                                         \
+        TYPE sum[BLOCK];                                                                                               \
+        for (uint64_t at = 0; at < elements; at += BLOCK) {                                                            \
+            const uint64_t n = elements - at < BLOCK ? elements - at : BLOCK;                                          \
+            memset(sum, 0, sizeof sum);                                                                                \
+            for (uint32_t k = 0; k < count; k++)                                                                       \
+                if (weights)                                                                                           \
+                    NAME##_add_weighted(sum, sources[k] + at, (TYPE)weights[k], n);                                    \
+                else                                                                                                   \
+                    NAME##_add(sum, sources[k] + at, n);                                                               \
+            if (divisor != 0 && divisor != 1) NAME##_divide(sum, divisor, n);                                          \
+            memcpy(out + at, sum, n * sizeof *out);                                                                    \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static bool NAME##_finite(const TYPE *data, uint64_t elements) {                                                   \
+        for (uint64_t at = 0; at < elements; at += BLOCK) {                                                            \
+            const uint64_t n = elements - at < BLOCK ? elements - at : BLOCK;                                          \
+            BITS bits[BLOCK], bad = 0;                                                                                 \
+            if (n < BLOCK) memset(bits, 0, sizeof bits);                                                               \
+            memcpy(bits, data + at, n * sizeof *data);                                                                 \
+            for (int i = 0; i < BLOCK; i++) bad |= (bits[i] & EXPONENT) == EXPONENT;                                   \
+            if (bad) return false;                                                                                     \
+        }                                                                                                              \
+        return true;                                                                                                   \
+    }
+
+DEFINE(float, uint32_t, UINT32_C(0x7f800000), f32)
+DEFINE(double, uint64_t, UINT64_C(0x7ff0000000000000), f64)
+
+void ln_sync_combine(const void *const *sources, const double *weights, uint32_t count, double divisor,
+                     uint64_t elements, int dtype, void *out) {
+    if (dtype == LINNET_F64)
+        f64_combine((const double *const *)sources, weights, count, divisor, elements, out);
+    else
+        f32_combine((const float *const *)sources, weights, count, (float)divisor, elements, out);
+}
+
+bool ln_sync_is_finite(const void *data, uint64_t elements, int dtype) {
+    return dtype == LINNET_F64 ? f64_finite(data, elements) : f32_finite(data, elements);
+}

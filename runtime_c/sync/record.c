@@ -1,0 +1,200 @@
+/* record.c - what outlives a server: a record of each closed step for the journal, and the table of steps and outcomes
+ * for snapshots. Replayed records make the same updates again, so the bits are the same.
+ *
+ * A record: u64 sequence (closed steps before it), u64 version before it, u64 step, u32 group, u32 members, u32
+ * tensors, u32 zero; per member u32 worker, u32 outcome; per tensor u64 number, u64 rows (0: dense), then row numbers
+ * (i64, of the shard's part) and the combined gradient as they lie in memory. */
+#include "sync/bytes.h"
+#include "sync/error.h"
+#include "sync/server_state.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEAD = 40, PER_MEMBER = 8, PER_TENSOR = 16 };
+
+static uint64_t value_bytes(const ln_sync_server *s, uint32_t t) {
+    const ln_sync_variable *v = &s->manifest->variables[t];
+    return (v->entry.kind == LN_SYNC_SPARSE ? s->rows[t] * v->row_elements : v->elements) * v->gradient_size;
+}
+
+/* Is pushed, and has something. */
+static bool is_in(const ln_sync_server *s, uint32_t t) {
+    const ln_sync_variable *v = &s->manifest->variables[t];
+    return v->gradient && (v->entry.kind != LN_SYNC_SPARSE || s->rows[t]);
+}
+
+linnet_status ln_sync_append_record(ln_sync_server *s, sync_group *g, bool update, linnet_error *error) {
+    unsigned char *at;
+    uint32_t members = 0, tensors = 0;
+    int parts = 1;
+    linnet_status status;
+    if (!s->storage.append) return LINNET_OK;
+    for (uint32_t i = 0; i < g->count; i++) members += g->members[i]->committed;
+    for (uint32_t t = 0; update && t < s->manifest->count; t++) tensors += is_in(s, t);
+    /* Everything but the values lies in one buffer, whose pieces and the values take turns. */
+    if (!ln_sync_grow(s, &s->record, HEAD + PER_MEMBER * members + PER_TENSOR * tensors))
+        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a record of the journal");
+    at = s->record.data;
+    put64(at, s->sequence);
+    put64(at + 8, s->version);
+    put64(at + 16, g->step);
+    put32(at + 24, g->id);
+    put32(at + 28, members);
+    put32(at + 32, tensors);
+    put32(at + 36, 0);
+    at += HEAD;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const sync_member *m = g->members[i];
+        if (!m->committed) continue;
+        put32(at, m->id);
+        put32(at + 4, m->finite ? LN_SYNC_APPLIED : LN_SYNC_NOT_FINITE);
+        at += PER_MEMBER;
+    }
+    s->record_parts[0].data = s->record.data;
+    s->record_parts[0].size = (size_t)(at - (unsigned char *)s->record.data);
+    for (uint32_t t = 0; update && t < s->manifest->count; t++) {
+        int64_t *ids;
+        void *values;
+        if (!is_in(s, t)) continue;
+        ln_sync_placed(s, t, &ids, &values);
+        put64(at, t);
+        put64(at + 8, s->rows[t]);
+        s->record_parts[parts].data = at;
+        s->record_parts[parts++].size = PER_TENSOR;
+        at += PER_TENSOR;
+        if (s->rows[t]) {
+            s->record_parts[parts].data = ids;
+            s->record_parts[parts++].size = (size_t)(8 * s->rows[t]);
+        }
+        s->record_parts[parts].data = values;
+        s->record_parts[parts++].size = (size_t)value_bytes(s, t);
+    }
+    status = s->storage.append(s->storage.context, s->record_parts, parts, error);
+    if (!status) s->journal_records++;
+    return status;
+}
+
+/* ---- replay ----------------------------------------------------------------------------------------------------- */
+
+static linnet_status damaged(linnet_error *error, const char *what) {
+    ln_sync_fail(error, LINNET_CORRUPT, "the journal does not fit its model and snapshot: %s", what);
+    return ln_sync_hint(error, "it was written by another model, or is damaged"), LINNET_CORRUPT;
+}
+
+static linnet_status take_members(ln_sync_server *s, const unsigned char *at, uint32_t count, uint32_t group,
+                                  uint64_t step, linnet_error *error) {
+    for (uint32_t i = 0; i < count; i++, at += PER_MEMBER) {
+        sync_member *m = ln_sync_member(s, get32(at), true);
+        sync_group *g = ln_sync_group(s, group, true);
+        if (!m || !g || !ln_sync_enter_group(g, m)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+        m->decided = true;
+        m->last = step;
+        m->outcome = (uint8_t)get32(at + 4);
+        g->step = step + 1;
+    }
+    return LINNET_OK;
+}
+
+/* First pass: how many rows each sparse tensor has. Second: the values, to their places. */
+static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, size_t left, uint32_t count, bool values,
+                                  linnet_error *error) {
+    if (!values) memset(s->rows, 0, s->manifest->count * sizeof *s->rows);
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t t, rows, bytes;
+        if (left < PER_TENSOR) return damaged(error, "a record is too short");
+        t = get64(at);
+        rows = get64(at + 8);
+        if (t >= s->manifest->count || !s->manifest->variables[t].gradient ||
+            rows > s->manifest->variables[t].entry.dims[0] ||
+            (rows > 0) != (s->manifest->variables[t].entry.kind == LN_SYNC_SPARSE))
+            return damaged(error, "a tensor of another table");
+        s->rows[t] = rows;
+        bytes = value_bytes(s, (uint32_t)t);
+        at += PER_TENSOR;
+        left -= PER_TENSOR;
+        if (left < 8 * rows + bytes) return damaged(error, "a record is too short");
+        if (values) {
+            int64_t *ids;
+            void *to;
+            ln_sync_placed(s, (uint32_t)t, &ids, &to);
+            if (rows) memcpy(ids, at, (size_t)(8 * rows));
+            memcpy(to, at + 8 * rows, (size_t)bytes);
+        }
+        at += 8 * rows + bytes;
+        left -= (size_t)(8 * rows + bytes);
+    }
+    return left ? damaged(error, "a record is too long") : LINNET_OK;
+}
+
+linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_t size, linnet_error *error) {
+    const unsigned char *at = record;
+    uint32_t members, tensors;
+    linnet_status status;
+    if (size < HEAD) return damaged(error, "a record is too short");
+    members = get32(at + 28);
+    tensors = get32(at + 32);
+    if (members > (size - HEAD) / PER_MEMBER) return damaged(error, "a record is too short");
+    if (get64(at) < s->sequence) return LINNET_OK; /* the snapshot has it */
+    if (get64(at) > s->sequence || get64(at + 8) != s->version) return damaged(error, "a step is missing");
+    status = take_members(s, at + HEAD, members, get32(at + 24), get64(at + 16), error);
+    at += HEAD + PER_MEMBER * members;
+    size -= HEAD + PER_MEMBER * members;
+    if (!status) status = take_tensors(s, at, size, tensors, false, error);
+    if (!status && tensors) status = ln_sync_prepare_step(s, error);
+    if (!status && tensors) status = take_tensors(s, at, size, tensors, true, error);
+    if (!status && tensors) status = ln_sync_make_update(s, error);
+    s->sequence++;
+    s->journal_records++;
+    return status;
+}
+
+/* ---- the table of a snapshot ------------------------------------------------------------------------------------ */
+
+char *ln_sync_write_table(const ln_sync_server *s) {
+    const size_t size = 128 + 64 * (size_t)s->group_count + 96 * (size_t)s->member_count;
+    char *text = malloc(size);
+    size_t used;
+    if (!text) return NULL;
+    used = (size_t)snprintf(text, size, "linnet-sync 1 %" PRIu64 " %" PRIu64 "\n", s->sequence, s->version);
+    for (uint32_t i = 0; i < s->group_count; i++)
+        used += (size_t)snprintf(text + used, size - used, "group %" PRIu32 " %" PRIu64 "\n", s->groups[i]->id,
+                                 s->groups[i]->step);
+    for (uint32_t i = 0; i < s->member_count; i++) {
+        const sync_member *m = s->members[i];
+        if (m->decided)
+            used += (size_t)snprintf(text + used, size - used, "worker %" PRIu32 " %" PRIu32 " %" PRIu64 " %u\n", m->id,
+                                     m->group->id, m->last, (unsigned)m->outcome);
+    }
+    return text;
+}
+
+linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linnet_error *error) {
+    uint32_t id, group;
+    uint64_t step;
+    unsigned outcome;
+    if (sscanf(table, "linnet-sync 1 %" SCNu64 " %" SCNu64, &s->sequence, &s->version) != 2)
+        return ln_sync_fail(error, LINNET_CORRUPT, "the snapshot has no table of steps that this version can read");
+    for (const char *line = strchr(table, '\n'); line && *++line; line = strchr(line, '\n')) {
+        sync_group *g;
+        sync_member *m;
+        if (sscanf(line, "group %" SCNu32 " %" SCNu64, &id, &step) == 2) {
+            if (!(g = ln_sync_group(s, id, true))) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+            g->step = step;
+        } else if (sscanf(line, "worker %" SCNu32 " %" SCNu32 " %" SCNu64 " %u", &id, &group, &step, &outcome) == 4) {
+            g = ln_sync_group(s, group, true);
+            m = ln_sync_member(s, id, true);
+            if (!g || !m || !ln_sync_enter_group(g, m)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+            m->decided = true;
+            m->last = step;
+            m->outcome = (uint8_t)outcome;
+        } else {
+            return ln_sync_fail(error, LINNET_CORRUPT, "a line of the snapshot's table of steps is wrong");
+        }
+    }
+    s->saved_version = s->version;
+    for (uint32_t t = 0; t < s->manifest->count; t++) s->tensors[t].changed = s->version;
+    return LINNET_OK;
+}

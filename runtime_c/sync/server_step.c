@@ -1,0 +1,228 @@
+/* server_step.c - a step that closes: gradients of its workers are combined, journalled, and the update is made.
+ * Nothing is changed before the journal has the step; what then fails ends the server, and a restart tries again. */
+#include "sync/combine.h"
+#include "sync/compress.h"
+#include "sync/error.h"
+#include "sync/rows.h"
+#include "sync/server_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is summed, and by what weights. */
+typedef struct contributors {
+    sync_member **members;
+    const void **sources;
+    double *weights; /* NULL: all equal */
+    ln_sync_rows_part *parts;
+    uint32_t count; /* members, without those folded */
+    double divisor;
+} contributors;
+
+static void free_contributors(contributors *all) {
+    free(all->members);
+    free((void *)all->sources);
+    free(all->weights);
+    free(all->parts);
+}
+
+static bool gather(const sync_group *g, contributors *all) {
+    const size_t n = g->count + 1;
+    double total = g->folded ? g->weights : 0, first = g->folded ? g->weight : 0;
+    bool equal = !g->folded || g->equal;
+    memset(all, 0, sizeof *all);
+    all->members = malloc(n * sizeof *all->members);
+    all->sources = malloc(n * sizeof *all->sources);
+    all->weights = malloc(n * sizeof *all->weights);
+    all->parts = malloc(n * sizeof *all->parts);
+    if (!all->members || !all->sources || !all->weights || !all->parts) return false;
+    for (uint32_t i = 0; i < g->count; i++) {
+        sync_member *m = g->members[i];
+        if (!m->committed || !m->finite || m->folded) continue;
+        if (!all->count && !g->folded) first = m->commit.weight;
+        equal = equal && m->commit.weight == first;
+        total += m->commit.weight;
+        all->members[all->count++] = m;
+    }
+    all->divisor = equal ? (double)(g->folded + all->count) : total;
+    if (equal) {
+        free(all->weights);
+        all->weights = NULL;
+    }
+    return true;
+}
+
+/* Sums were made as if all weights were equal, and they are not. */
+static void scale_sums(const ln_sync_server *s, sync_group *g) {
+    if (!g->folded || !g->equal) return;
+    for (uint32_t t = 0; t < s->manifest->count; t++) {
+        const ln_sync_variable *v = &s->manifest->variables[t];
+        const void *sum = g->sums[t].data;
+        if (sum) ln_sync_combine(&sum, &g->weight, 1, 0, v->elements, v->gradient, g->sums[t].data);
+    }
+    g->equal = false;
+}
+
+static void combine_dense(const ln_sync_server *s, const sync_group *g, contributors *all, uint32_t t, void *out) {
+    const ln_sync_variable *v = &s->manifest->variables[t];
+    uint32_t n = 0;
+    if (g->folded) {
+        if (all->weights) all->weights[n] = 1;
+        all->sources[n++] = g->sums[t].data;
+    }
+    for (uint32_t i = 0; i < all->count; i++) {
+        if (all->weights) all->weights[n] = all->members[i]->commit.weight;
+        all->sources[n++] = all->members[i]->pushes[t].values.data;
+    }
+    ln_sync_combine(all->sources, all->weights, n, all->divisor, v->elements, v->gradient, out);
+}
+
+/* Sums the rows that were pushed of a sparse tensor; s->rows[t] is how many there are then. */
+static bool combine_rows(ln_sync_server *s, const sync_group *g, const contributors *all, uint32_t t) {
+    const ln_sync_variable *v = &s->manifest->variables[t];
+    sync_tensor *tensor = &s->tensors[t];
+    uint64_t total = 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < g->count; i++) { /* those folded too: rows stay with the members */
+        const sync_member *m = g->members[i];
+        const sync_push *p = m->committed && m->finite ? &m->pushes[t] : NULL;
+        if (!p || !p->rows) continue;
+        all->parts[n].ids = p->ids.data;
+        all->parts[n].rows = p->values.data;
+        all->parts[n].count = (size_t)p->rows;
+        all->parts[n++].weight = all->weights ? m->commit.weight : 1;
+        total += p->rows;
+    }
+    s->rows[t] = 0;
+    if (!total) return true;
+    if (!ln_sync_grow(s, &tensor->ids, 8 * total) ||
+        !ln_sync_grow(s, &tensor->rows, total * v->row_elements * v->gradient_size) ||
+        !ln_sync_grow(s, &s->merged, 2 * total * sizeof(ln_sync_rows_place)))
+        return false;
+    s->rows[t] = ln_sync_rows_sum(all->parts, n, (size_t)v->row_elements, v->gradient == LINNET_F64, all->divisor,
+                                  s->merged.data, tensor->ids.data, tensor->rows.data);
+    return true;
+}
+
+/* Bytes of the means of averaged values, each at a multiple of 8. */
+static uint64_t mean_bytes(const ln_sync_variable *v) { return (v->elements * v->gradient_size + 7) / 8 * 8; }
+
+static bool make_room_for_means(ln_sync_server *s) {
+    uint64_t bytes = 0;
+    for (uint32_t t = 0; t < s->manifest->count; t++)
+        if (s->manifest->variables[t].entry.kind == LN_SYNC_AVERAGED) bytes += mean_bytes(&s->manifest->variables[t]);
+    return ln_sync_grow(s, &s->means, bytes);
+}
+
+/* Where the combined gradient, or mean, of tensor t lies until the update. */
+void ln_sync_placed(ln_sync_server *s, uint32_t t, int64_t **ids, void **values) {
+    uint64_t at = 0;
+    *ids = NULL;
+    if (s->manifest->variables[t].entry.kind != LN_SYNC_AVERAGED) {
+        s->apply.place(s->apply.context, t, ids, values);
+        return;
+    }
+    for (uint32_t i = 0; i < t; i++)
+        if (s->manifest->variables[i].entry.kind == LN_SYNC_AVERAGED) at += mean_bytes(&s->manifest->variables[i]);
+    *values = (char *)s->means.data + at;
+}
+
+linnet_status ln_sync_prepare_step(ln_sync_server *s, linnet_error *error) {
+    if (!make_room_for_means(s)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for averaged values");
+    return s->apply.prepare(s->apply.context, s->rows, error);
+}
+
+static linnet_status combine(ln_sync_server *s, sync_group *g, contributors *all, linnet_error *error) {
+    linnet_status status;
+    if (all->weights) scale_sums(s, g);
+    for (uint32_t t = 0; t < s->manifest->count; t++)
+        if (s->manifest->variables[t].entry.kind == LN_SYNC_SPARSE && !combine_rows(s, g, all, t))
+            return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the rows of a step");
+    if ((status = ln_sync_prepare_step(s, error)) != LINNET_OK) return status;
+    for (uint32_t t = 0; t < s->manifest->count; t++) {
+        const ln_sync_variable *v = &s->manifest->variables[t];
+        int64_t *ids;
+        void *values;
+        if (!v->gradient || (v->entry.kind == LN_SYNC_SPARSE && !s->rows[t])) continue;
+        ln_sync_placed(s, t, &ids, &values);
+        if (v->entry.kind == LN_SYNC_SPARSE) {
+            memcpy(ids, s->tensors[t].ids.data, (size_t)(8 * s->rows[t]));
+            memcpy(values, s->tensors[t].rows.data, (size_t)(s->rows[t] * v->row_elements * v->gradient_size));
+        } else {
+            combine_dense(s, g, all, t, values);
+        }
+    }
+    return LINNET_OK;
+}
+
+static void store_mean(ln_sync_server *s, uint32_t t) {
+    const ln_sync_variable *v = &s->manifest->variables[t];
+    void *to = s->apply.value(s->apply.context, t, true), *values;
+    int64_t *ids;
+    ln_sync_placed(s, t, &ids, &values);
+    if (v->entry.dtype == LINNET_F16 || v->entry.dtype == LINNET_BF16)
+        ln_sync_encode(v->entry.dtype == LINNET_F16 ? LN_SYNC_F16 : LN_SYNC_BF16, 1, values, NULL, v->elements, to);
+    else
+        memcpy(to, values, (size_t)v->bytes);
+}
+
+/* The update, of what was placed. */
+linnet_status ln_sync_make_update(ln_sync_server *s, linnet_error *error) {
+    const linnet_status status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
+    if (status) return status;
+    s->version++;
+    for (uint32_t t = 0; t < s->manifest->count; t++) {
+        if (s->manifest->variables[t].entry.kind == LN_SYNC_AVERAGED) store_mean(s, t);
+        s->tensors[t].changed = s->version;
+    }
+    return LINNET_OK;
+}
+
+linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error *error) {
+    contributors all;
+    linnet_status status = LINNET_OK;
+    if (!gather(g, &all)) {
+        free_contributors(&all);
+        return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the workers of a step");
+    }
+    const bool some = all.count + g->folded > 0;
+    if (some) status = combine(s, g, &all, error);
+    if (!status) status = ln_sync_append_record(s, g, some, error);
+    if (!status && some) status = ln_sync_make_update(s, error);
+    if (!status) s->sequence++;
+    free_contributors(&all);
+    return status;
+}
+
+/* ---- memory is short -------------------------------------------------------------------------------------------- */
+
+static bool fold(ln_sync_server *s, sync_group *g, sync_member *m) {
+    if (!g->sums && !(g->sums = calloc(s->manifest->count, sizeof *g->sums))) return false;
+    if (!g->folded) g->weight = m->commit.weight, g->weights = 0, g->equal = true;
+    if (m->commit.weight != g->weight) scale_sums(s, g);
+    for (uint32_t t = 0; t < s->manifest->count; t++) {
+        const ln_sync_variable *v = &s->manifest->variables[t];
+        const void *sources[2];
+        double weights[2] = {1, m->commit.weight};
+        if (!v->gradient || v->entry.kind == LN_SYNC_SPARSE) continue;
+        if (!ln_sync_grow(s, &g->sums[t], v->elements * v->gradient_size)) return false;
+        if (!g->folded) memset(g->sums[t].data, 0, (size_t)(v->elements * v->gradient_size));
+        sources[0] = g->sums[t].data;
+        sources[1] = m->pushes[t].values.data;
+        ln_sync_combine(sources, g->equal ? NULL : weights, 2, 0, v->elements, v->gradient, g->sums[t].data);
+        ln_sync_empty(s, &m->pushes[t].values);
+        ln_sync_empty(s, &m->pushes[t].coded);
+    }
+    g->weights += m->commit.weight;
+    g->folded++;
+    return m->folded = true;
+}
+
+void ln_sync_fold(ln_sync_server *s, sync_group *g) {
+    if (s->config.quorum || s->config.asynchronous || (!s->config.elastic && g->count < s->config.workers)) return;
+    for (uint32_t i = 0; i < g->count; i++) {
+        sync_member *m = g->members[i];
+        if (m->folded || (m->committed && !m->finite) || (s->config.elastic && !m->live && !m->committed)) continue;
+        if (!m->committed || !fold(s, g, m)) return;
+    }
+}

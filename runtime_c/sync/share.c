@@ -1,0 +1,29 @@
+/* share.c - who gets how many examples of a global batch: the faster, the more.
+ * Largest remainders (Hamilton's method), so that all shares add up and nobody's is off by one or more. */
+#include "sync/server_core.h"
+
+#include <math.h>
+
+void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *examples) {
+    double total = 0, known = 0, mean;
+    uint64_t given = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (speed[i] > 0) total += speed[i], known++;
+    mean = known > 0 ? total / known : 1;
+    total += mean * (n - known);
+    for (uint32_t i = 0; i < n; i++) {
+        examples[i] = (uint64_t)floor((double)batch * ((speed[i] > 0 ? speed[i] : mean) / total));
+        if (examples[i] > batch - given) examples[i] = batch - given;
+        given += examples[i];
+    }
+    while (n && given < batch) { /* fewer than n are left but for rounding */
+        uint32_t most = 0;
+        double largest = -HUGE_VAL;
+        for (uint32_t i = 0; i < n; i++) {
+            const double due = (double)batch * ((speed[i] > 0 ? speed[i] : mean) / total) - (double)examples[i];
+            if (due > largest) largest = due, most = i;
+        }
+        examples[most]++;
+        given++;
+    }
+}
