@@ -9,5 +9,6 @@ import click
 from linnet.cli_launch import launch
 from linnet.cli_serve import serve
 from linnet.cli_split import join, split
+from linnet.cli_worker import worker
 
-COMMANDS: Final[tuple[click.Command, ...]] = (launch, serve, split, join)
+COMMANDS: Final[tuple[click.Command, ...]] = (launch, serve, worker, split, join)

@@ -19,7 +19,7 @@ from linnet.model import Model
 from linnet.sync import contract
 from linnet.sync.roles import Cluster
 from linnet.sync.serving import Serving
-from linnet.sync.split import partition
+from linnet.sync.split import partition, worker_part
 from linnet.sync.strategy import Strategy
 from linnet.sync.worker import Worker
 from linnet.training import diagnosis
@@ -40,32 +40,38 @@ class Company:
         self.cluster, self.strategy = cluster, strategy
         self.federated = strategy.mode == "federated"
         self.group = cluster.rank % strategy.groups
-        members = strategy.members(cluster.world_size)
-        self.signature = "train" if self.federated else contract.GRAD
-        for name in (self.signature, contract.UPDATE):
-            checked_signature(model, name, "to train in company by")
-        self.model, self.own = model, model
-        remote = model.metadata(contract.REMOTE)
-        if remote and self.federated:
-            raise UsageError(
-                "federated rounds need whole tables", code=101, tensor=str(remote).split("\n")[0],
-                hint="write the file without remote=, or train synchronously",
-            )  # fmt: skip
-        shards = len(cluster.servers)
-        if shards > 1 or remote:
-            source = graph if graph is not None else model.path
-            assert source is not None
-            parts = partition(source, shards, train=self.federated)
-            if remote:
-                self.model = Model(parts.worker)
-            if cluster.role == "server":
-                self.own = Model(parts.servers[cluster.rank])
-            elif shards == 1:
-                self.own = Model(parts.servers[0])
-        self._members = members
+        self._members = strategy.members(cluster.world_size)
         self.link = strategy.link
         if cluster.key_file and not self.link.key_file:
             self.link = dataclasses.replace(self.link, key_file=cluster.key_file)
+        self.signature = "train" if self.federated else contract.GRAD
+        checked_signature(model, self.signature, "to train in company by")
+        if cluster.address is not None:
+            checked_signature(model, contract.UPDATE, "to serve by")
+        self.model, self._whole, self._source = model, model, graph
+        tables = contract.names_in({contract.REMOTE: model.metadata(contract.REMOTE) or ""}, contract.REMOTE)
+        if tables and self.federated:
+            raise UsageError(
+                "federated rounds need whole tables", code=101, tensor=tables[0],
+                hint="write the file without remote=, or train synchronously",
+            )  # fmt: skip
+        if any(spec.name in tables for spec in model.variables) and not self.serves_only:
+            self.model = Model(worker_part(self._graph()))
+
+    def _graph(self) -> Graph | str | Path:
+        if self._source is not None:
+            return self._source
+        if self._whole.path is None:
+            raise UsageError(
+                "a job needs the model's file or graph", code=101, got="bytes", hint="give fit the Graph, or the path"
+            )
+        return self._whole.path
+
+    @property
+    def served(self) -> Model:
+        """What the server of this process has: the whole, or its part where there are several servers."""
+        shards = len(self.cluster.servers)
+        return Model(partition(self._graph(), shards).servers[self.cluster.rank]) if shards > 1 else self._whole
 
     @property
     def serves_only(self) -> bool:
@@ -81,7 +87,7 @@ class Company:
                 f"'{folder}' holds a server's state already", code=101, tensor=str(folder),
                 hint="go on with resume=True, or give another directory",
             )  # fmt: skip
-        return Serving(self.own, self.cluster, self.strategy, self._members, folder, self.link)
+        return Serving(self.served, self.cluster, self.strategy, self._members, folder, self.link)
 
     def directory(self, place: Path | None) -> Path | None:
         """Where this process writes records and checkpoints."""
@@ -89,7 +95,7 @@ class Company:
 
     def share(self, feed: Feed) -> Feed:
         """This worker's part of the data; all of it where the caller has cut it into shards."""
-        if feed.description.get("shard", [0, 1]) != [0, 1]:
+        if self.strategy.own_data or feed.description.get("shard", [0, 1]) != [0, 1]:
             return feed
         return share_of(feed, self.cluster.rank, self.cluster.world_size)
 

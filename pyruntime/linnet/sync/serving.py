@@ -32,6 +32,11 @@ class Serving:
         )  # fmt: skip
 
     @property
+    def model(self) -> Model:
+        """What it serves."""
+        return self._server.model
+
+    @property
     def addresses(self) -> list[str]:
         """Where it listens."""
         return self._server.addresses

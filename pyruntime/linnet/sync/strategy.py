@@ -24,6 +24,7 @@ class Strategy:
     groups: workers are dealt out to so many groups; each is synchronous by itself, and does not wait for others.
     staleness: asynchronous: how many steps a worker may be ahead of the slowest (Ho et al. 2013); None: any.
     elastic: workers may leave for good; then the others go on without them. Otherwise a lost one is waited for.
+    own_data: each worker's data is its own; otherwise all are given the same, and share it out by batches.
     compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error feedback.
     save_every: steps between the server's snapshots in the run's directory, besides the last.
     durability: "journal": with a directory, a step is in the server's journal before it counts; "fsync": and on the disk;
@@ -39,6 +40,7 @@ class Strategy:
     staleness: int | None = None
     local_steps: int = 1
     elastic: bool = False
+    own_data: bool = False
     compression: str | Compression = "none"
     save_every: int = 1000
     durability: str = "journal"

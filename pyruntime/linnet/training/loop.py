@@ -204,7 +204,7 @@ def _serve(company: Company, model: Model, graph: Graph | None, place: Path | No
     start = time.monotonic()
     with _Signals() as signals:
         serving = company.serving(place, resumed)
-        history = History(company.own, serving.store, source=graph if company.own is model else None)
+        history = History(serving.model, serving.store, source=graph if serving.model is model else None)
         with serving.running():
             serving.wait_for_the_workers(lambda: not signals.number)
     history.seconds = time.monotonic() - start
