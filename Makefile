@@ -52,7 +52,7 @@ test: ## everything: sets up, installs what is missing, runs all tests (at most 
 soak: ## long fuzzing and sweeps (an hour)
 	.ci/packages
 	$(MAKE) --no-print-directory EXTRAS=torch $(VENV)/.test-stamptorch
-	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt torchvision
+	$(BIN)/python -m pip install --quiet -c .ci/constraints.txt torchvision "ray>=2.40" "flwr>=1.21"
 	$(BIN)/python -m pytest tests -q -m soak $(PYTEST)
 
 bench: $(VENV)/.test-stamp$(EXTRAS) native ## speed against ONNX Runtime in one interleaved run, and the micro-benchmarks

@@ -122,3 +122,7 @@ def test_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("LINNET_LIBRARY", f"{tmp_path}/none.so")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "linnet.errors.Error: cannot open the C library" in done.stderr and "none.so" in done.stderr
+
+
+def test_the_package_is_pickled_by_name() -> None:
+    assert pickle.loads(pickle.dumps(linnet)) is linnet

@@ -4,6 +4,7 @@ Heavy parts (converters, quantizer, command line) are imported when they are fir
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -212,18 +213,20 @@ class _Package(ModuleType):
         if not (name in _LAZY and isinstance(value, ModuleType)):
             super().__setattr__(name, value)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Functions that use linnet travel to other processes with it by name (cloudpickle does so for plain modules only)."""
+        return import_module, (self.__name__,)
+
 
 sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    import importlib
-
     if name in _MODULES:
-        return importlib.import_module(f"linnet.{name}")
+        return import_module(f"linnet.{name}")
     if name not in _LAZY:
         raise AttributeError(f"module 'linnet' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
+    value = getattr(import_module(_LAZY[name]), name)
     globals()[name] = value
     return value
 

@@ -1,5 +1,5 @@
-"""The commands linnet-bench, linnet-run and linnet-train of a Python installation: they become the native tools in linnet/bin.
-Native builds have the tools directly; nothing of Python stays in the process."""
+"""The commands linnet-bench, linnet-run, linnet-serve and linnet-train of a Python installation: they become the native tools
+in linnet/bin. Native builds have the tools directly; nothing of Python stays in the process."""
 
 from __future__ import annotations
 
@@ -26,6 +26,11 @@ def bench() -> NoReturn:
 def run() -> NoReturn:
     """linnet-run: runs a model once natively."""
     _become("linnet-run")
+
+
+def serve() -> NoReturn:
+    """linnet-serve: a server of a training job, natively."""
+    _become("linnet-serve")
 
 
 def train() -> NoReturn:

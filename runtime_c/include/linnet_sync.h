@@ -3,7 +3,7 @@
  *
  *  server   owns parameters and optimizer state, and runs the file's `update/...` signatures on pushed gradients
  *  worker   pulls parameters into its store, runs the file's `grad` signature on its data, pushes the gradients
- *  ring     sums arrays over peers, without a server (4 functions at most are left for it)
+ *  ring     sums arrays over peers, without a server
  *
  * Files for both come from linnet.sync.signatures (Python). Addresses are "host:port", "[::1]:port", ":port"
  * (loopback), "unix:PATH", or "shm:PATH" (shared memory, found through a Unix socket); port 0 lets the system choose.
@@ -88,7 +88,8 @@ LINNET_API void linnet_server_config_init(linnet_server_config *config);
 LINNET_API linnet_status linnet_server_create(linnet_model *model, linnet_store *store,
                                               const linnet_server_config *config, linnet_server **out,
                                               linnet_error *error);
-/* The i-th address that it listens on, with the port that the system chose; NULL past the end. */
+/* The i-th address that it listens on, with the port that the system chose; -1: that of the metrics. NULL: there is
+ * none. */
 LINNET_API const char *linnet_server_address(const linnet_server *server, int i);
 /* Serves, in the calling thread, until linnet_server_stop; `updates` > 0: or until so many were made since creation.
  * Saves at the end. One bad or lost connection ends alone. Errors: SUPERSEDED, WRITE_FAILED, those of linnet_run. */
@@ -221,6 +222,36 @@ LINNET_API void linnet_worker_free(linnet_worker *worker);
  * which is cut to `size` like snprintf's. `link` may be NULL. */
 LINNET_API linnet_status linnet_sync_status(const char *address, const linnet_link_config *link, char *text,
                                             size_t size, size_t *needed, linnet_error *error);
+
+/* ---- ring: sums over peers, without a server --------------------------------------------------------------------- */
+
+typedef struct linnet_ring linnet_ring;
+
+typedef enum linnet_ring_operation { LINNET_RING_SUM = 0, LINNET_RING_MEAN = 1 } linnet_ring_operation;
+
+typedef struct linnet_ring_config {
+    size_t struct_size;
+    linnet_link_config link; /* keys, insecure; chunk: bytes of a piece, 0: 256 KiB */
+    const char *address;     /* where rank 0 waits for the others, the same for all; its port must not be 0 */
+    const char *listen;      /* where this rank is reached by its neighbour; NULL: beside `address`, on a port that the
+                                system picks */
+    int32_t rank, size;      /* of this process, in [0, size) */
+    int32_t timeout_ms;      /* how long others may take to come, and a neighbour may be silent; 0: 60 000 */
+} linnet_ring_config;
+
+LINNET_API void linnet_ring_config_init(linnet_ring_config *config);
+/* Waits until all `size` ranks are there, and connects them to a ring. Used by one thread at a time.
+ * Errors name the rank concerned, which is also in the record's op_index. TIMED_OUT: ranks that did not come;
+ * REFUSED: another process has this rank, or the ring another size. */
+LINNET_API linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring **out, linnet_error *error);
+/* data [count] of dtype F32, F64, I32 or I64 becomes the sum, or the mean (of floats), of all ranks' data; all ranks
+ * call it in one order with arrays of one size, and get the same bits. When it fails data is undefined, and the ring
+ * cannot be used any more: every rank learns within timeout_ms which rank is lost; those that are left may make a new
+ * ring. Errors: CONNECTION_LOST, TIMED_OUT, PROTOCOL_ERROR (arrays of different sizes), INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_ring_all_reduce(linnet_ring *ring, void *data, uint64_t count, int32_t dtype,
+                                                linnet_ring_operation operation, linnet_error *error);
+/* Leaves; the others' next all-reduce fails. Accepts NULL. */
+LINNET_API void linnet_ring_free(linnet_ring *ring);
 
 #ifdef __cplusplus
 }

@@ -110,18 +110,27 @@ static void share_out(ln_sync_server *s) {
     free(examples);
 }
 
+/* A push that was dropped: of each step once, however often it comes. */
+void ln_sync_count_late(ln_sync_server *s, sync_member *m, uint64_t step) {
+    if (step < m->missed) return;
+    m->missed = step + 1;
+    m->late++;
+    s->late++;
+}
+
 static void decide(ln_sync_server *s, sync_member *m, uint64_t step) {
     const uint8_t outcome = !m->committed ? LN_SYNC_LATE : m->finite ? LN_SYNC_APPLIED : LN_SYNC_NOT_FINITE;
-    if (m->committed || m->connection) {
+    /* A step that closed without it must not push out what became of the one that it waits to hear of. */
+    if (m->committed) {
         m->decided = true;
         m->last = step;
         m->outcome = outcome;
-        if (outcome == LN_SYNC_APPLIED)
+        if (m->finite)
             m->applied++, s->applied++;
-        else if (outcome == LN_SYNC_LATE)
-            m->late++, s->late++;
         else
             m->not_finite++, s->not_finite++;
+    } else if (m->begun) {
+        ln_sync_count_late(s, m, step); /* else when it comes, if ever */
     }
     ln_sync_discard(s, m, false);
     m->committed = m->folded = false;

@@ -127,6 +127,7 @@ linnet_status ln_worker_drive(linnet_worker *worker, linnet_error *error) {
         }
         sleep_until_ready(worker);
     }
+    for (int i = 0; !status && i < worker->link_count; i++) send_what_waits(worker, i); /* READY: it is a member now */
     /* What was given up must neither come nor go any more. */
     for (int i = 0; status && i < worker->link_count; i++) fulfil(worker, i);
     return status;

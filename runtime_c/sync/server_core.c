@@ -201,6 +201,16 @@ ln_sync_stream *ln_sync_server_connect(ln_sync_server *s, const char *peer, uint
     return c->stream;
 }
 
+void ln_sync_server_set_owner(ln_sync_stream *stream, void *owner) {
+    sync_connection *c = ln_sync_stream_user(stream);
+    c->owner = owner;
+}
+
+void *ln_sync_server_owner(const ln_sync_stream *stream) {
+    const sync_connection *c = ln_sync_stream_user(stream);
+    return c->owner;
+}
+
 static void unwake(ln_sync_server *s, sync_connection *c) {
     sync_connection **at = &s->wake_first;
     if (!c->woken) return;

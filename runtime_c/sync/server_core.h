@@ -66,6 +66,9 @@ linnet_status ln_sync_server_replay(ln_sync_server *server, const void *record, 
 
 /* A stream for a new connection; it is the server's. NULL: there are max_streams. */
 ln_sync_stream *ln_sync_server_connect(ln_sync_server *server, const char *peer, uint64_t now);
+/* A pointer of the owner's with a stream. */
+void ln_sync_server_set_owner(ln_sync_stream *stream, void *owner);
+void *ln_sync_server_owner(const ln_sync_stream *stream);
 /* The connection has ended, or ended wrongly; the stream is gone. */
 void ln_sync_server_disconnect(ln_sync_server *server, ln_sync_stream *stream, uint64_t now);
 /* Bytes have come from it: call before ln_sync_stream_received, which does the rest. */

@@ -40,6 +40,7 @@ sync_member *ln_sync_member(ln_sync_server *s, uint32_t id, bool make) {
     m = calloc(1, sizeof *m);
     if (!m) return NULL;
     m->id = id;
+    m->finite = true;
     memmove(s->members + low + 1, s->members + low, (s->member_count - low) * sizeof *s->members);
     s->members[low] = m;
     s->member_count++;
@@ -180,9 +181,13 @@ static bool send_welcome(sync_connection *c) {
     memcpy(w.server_nonce, c->nonce, 16);
     w.epoch = s->config.epoch;
     w.step = step_of(s, g);
+    /* Who waits to be let go on asks for its answer again. */
+    if (m && m->decided && m->incarnation == c->hello.incarnation && c->hello.last_step != m->last && m->group == g &&
+        !ln_sync_may_go_on(s, g))
+        w.step = m->last;
     w.parameters = s->version;
     w.applied = LN_SYNC_NONE;
-    if (m && m->decided) w.applied = m->last;
+    if (m && m->decided && m->outcome == LN_SYNC_APPLIED) w.applied = m->last;
     w.tensors = s->manifest->count;
     w.chunk = c->hello.chunk;
     w.heartbeat = beat;

@@ -98,7 +98,8 @@ static ln_sync_refusal place_ids(sync_connection *c, sync_push *p, const ln_sync
 static ln_sync_refusal place_values(sync_connection *c, sync_push *p, const ln_sync_variable *v,
                                     const ln_sync_header *h, void **destination) {
     sync_buffer *buffer = h->encoding ? &p->coded : &p->values;
-    if (v->entry.kind == LN_SYNC_SPARSE && !p->ids_whole) return LN_SYNC_UNEXPECTED;
+    /* Chunks of IDS and PUSH take turns: how many rows there are is known from the first one on. */
+    if (v->entry.kind == LN_SYNC_SPARSE && !p->ids_begun) return LN_SYNC_UNEXPECTED;
     if (h->offset == 0) {
         const uint64_t n = elements_of(v, p), plain = n * v->gradient_size;
         const bool fits =
@@ -179,7 +180,7 @@ static bool is_complete(const ln_sync_server *s, const sync_member *m, const ln_
     for (uint32_t t = 0; t < s->manifest->count; t++) {
         const ln_sync_variable *v = &s->manifest->variables[t];
         const sync_push *p = m->pushes ? &m->pushes[t] : NULL;
-        if (p && p->whole)
+        if (p && p->whole && (p->ids_whole || v->entry.kind != LN_SYNC_SPARSE))
             whole++;
         else if ((v->gradient && v->entry.kind != LN_SYNC_SPARSE) || (p && (p->begun || p->rows)))
             return false;
@@ -205,13 +206,16 @@ ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *h,
     if (!ln_sync_commit_read(&commit, payload, h->length)) return LN_SYNC_MALFORMED;
     if (commit.flags & LN_SYNC_COMMIT_ABANDON) {
         if (h->step == g->step && !m->committed) ln_sync_discard(s, m, false);
+        if (h->step < g->step && !(m->decided && m->last == h->step)) ln_sync_count_late(s, m, h->step);
         return LN_SYNC_FINE;
     }
     if (h->step > g->step) return LN_SYNC_UNEXPECTED;
     if (!(commit.weight > 0) || !isfinite(commit.weight)) return LN_SYNC_MALFORMED;
     c->pull_after = (commit.flags & LN_SYNC_COMMIT_PULL) != 0;
     if (h->step < g->step) {
-        ln_sync_acknowledge(c, h->step, m->decided && m->last == h->step ? m->outcome : LN_SYNC_LATE);
+        const uint8_t outcome = m->decided && m->last == h->step ? m->outcome : LN_SYNC_LATE;
+        if (outcome == LN_SYNC_LATE) ln_sync_count_late(s, m, h->step);
+        ln_sync_acknowledge(c, h->step, outcome);
         return LN_SYNC_FINE;
     }
     if (m->committed) return LN_SYNC_FINE; /* again, over another connection: its ACK comes when the step closes */

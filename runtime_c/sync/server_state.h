@@ -57,6 +57,7 @@ struct sync_member {
     bool live, decided;          /* live: connected, or its lease still runs. decided: `last` is something */
     uint64_t lease_ends;         /* when it is lost */
     uint64_t incarnation, from;  /* from: first step that waits for it */
+    uint64_t missed;             /* one above the last step whose push came late, as counted */
     uint64_t last;               /* step that was decided last for it, */
     uint8_t outcome;             /* and how */
     bool held;                   /* its ACK waits for slower groups */
@@ -95,6 +96,7 @@ typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } 
 struct sync_connection {
     ln_sync_server *server;
     ln_sync_stream *stream;
+    void *owner;
     sync_connection *wake_next;
     uint32_t slot;
     sync_state state;
@@ -204,6 +206,7 @@ void ln_sync_count_group(sync_group *group);
 void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes its step if that is due */
 void ln_sync_consider_all(ln_sync_server *server);
 void ln_sync_leave(ln_sync_server *server, sync_member *member); /* it is waited for no longer */
+void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* once */
 void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
 bool ln_sync_may_go_on(const ln_sync_server *server, const sync_group *group);
 uint64_t ln_sync_slowest(const ln_sync_server *server);

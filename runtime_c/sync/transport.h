@@ -63,7 +63,7 @@ int ln_sync_transport_wants(const ln_sync_transport *transport, ln_sync_stream *
 typedef enum ln_sync_flow {
     LN_SYNC_FLOWS,   /* receive: the bound was reached; send: it was reached, or all is sent */
     LN_SYNC_BLOCKED, /* wait as ln_sync_transport_wants says (receive: also when the stream has no space) */
-    LN_SYNC_ENDED,   /* the peer closed the connection */
+    LN_SYNC_ENDED,   /* the peer closed the connection (or hung up, while the stream has no space) */
     LN_SYNC_BROKEN   /* and `error` says why */
 } ln_sync_flow;
 /* A fair bound of one turn. */

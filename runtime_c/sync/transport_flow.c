@@ -2,6 +2,7 @@
  * Here is also what poll is asked for. */
 #include "sync/transport_medium.h"
 
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,6 +21,13 @@ static ln_sync_flow outcome(long moved) {
                                           : LN_SYNC_BROKEN;
 }
 
+/* Nobody is there for an answer, whatever was not read yet. poll tells that also when it is asked for nothing, so an
+ * owner who keeps the connection of a paused stream would be woken without end. */
+static bool hung_up(const ln_sync_transport *transport) {
+    struct pollfd state = {transport->fd, 0, 0};
+    return poll(&state, 1, 0) > 0;
+}
+
 /* The first bytes are an alert of TLS: the peer has a key, we have none. */
 static bool speaks_tls(const ln_sync_transport *transport, const unsigned char *data, size_t size) {
     return transport->received == 0 && !transport->tls && size >= 2 && data[0] == 0x15 && data[1] == 0x03;
@@ -36,7 +44,7 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
         long got;
         ln_sync_stream_space(stream, &data, &size);
         transport->read_blocked = false;
-        if (!size) return LN_SYNC_BLOCKED;
+        if (!size) return hung_up(transport) ? LN_SYNC_ENDED : LN_SYNC_BLOCKED;
         if (size > bound - moved) size = bound - moved;
         got = transport->medium->read(transport, data, size, error);
         if (got <= 0) {

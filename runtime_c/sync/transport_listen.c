@@ -149,17 +149,20 @@ linnet_status ln_sync_listen(const char *address, const ln_sync_security *securi
 int ln_sync_listener_fd(const ln_sync_listener *listener) { return listener->fd; }
 const char *ln_sync_listener_address(const ln_sync_listener *listener) { return listener->address; }
 
-/* No descriptor is left: takes who waits and closes it at once. */
+/* No descriptor is left: takes who waits, if anybody does, and closes it at once. */
 static linnet_status turn_away(ln_sync_listener *listener, int code, linnet_error *error) {
     char text[96];
+    bool waited = false;
     if (listener->spare >= 0) {
         int fd;
         close(listener->spare);
         fd = accept(listener->fd, NULL, NULL);
-        if (fd >= 0) close(fd);
+        waited = fd >= 0;
+        if (waited) close(fd);
         listener->spare = open("/dev/null", O_RDONLY | O_CLOEXEC);
+        if (!waited) return LINNET_OK;
     }
-    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "a connection was turned away: %s",
+    ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "a connection %s: %s", waited ? "was turned away" : "cannot be taken",
                  ln_sync_errno(code, text, sizeof text));
     ln_sync_at(error, listener->address);
     return ln_sync_hint(error, "raise the limit of open files (ulimit -n)");

@@ -8,7 +8,7 @@
 enum {
     RECORD = 16 << 10,     /* bytes of plain text in a record at most (RFC 8446, 5.1) */
     SEALED = RECORD + 256, /* and what is around it at most (5.2) */
-    BATCH = 4,             /* records that go to the medium below at once */
+    BATCH = 8,             /* records that go to the medium below at once */
 };
 static const unsigned char CIPHER[2] = {0x13, 0x01}; /* TLS_AES_128_GCM_SHA256 */
 

@@ -19,7 +19,7 @@ void ln_worker_greet(worker_link *link) {
         .role = config->read_only ? LN_SYNC_READER : LN_SYNC_WORKER,
         .encodings = 1u | 1u << config->compression,
         .incarnation = worker->incarnation,
-        .last_step = link->applied,
+        .last_step = link->last_step,
         .epoch = link->epoch,
         .worker = worker->number,
         .group = (uint32_t)config->group,
@@ -57,6 +57,7 @@ static ln_sync_refusal check_shard(worker_link *link, const ln_sync_welcome *wel
         ln_sync_fail(&error, LINNET_INVALID_ARGUMENT, "the job has another number of servers than were named");
         ln_sync_expected(&error, "%u shards, by what this server says", (unsigned)welcome->shards);
         ln_sync_got(&error, "%d addresses", worker->link_count);
+        ln_sync_hint(&error, "name the servers of all shards, each once");
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
     }
     for (int i = 0; i < worker->link_count; i++) {
@@ -65,12 +66,14 @@ static ln_sync_refusal check_shard(worker_link *link, const ln_sync_welcome *wel
         ln_sync_fail(&error, LINNET_INVALID_ARGUMENT, "two addresses lead to servers of one shard");
         ln_sync_expected(&error, "one address of each of %u shards", (unsigned)welcome->shards);
         ln_sync_got(&error, "shard %u also at %.60s", (unsigned)welcome->shard, other->address);
+        ln_sync_hint(&error, "name the servers of all shards, each once");
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
     }
     if (link->agreed && link->shard != welcome->shard) {
         ln_sync_fail(&error, LINNET_OTHER_MODEL, "another shard is served at this address than before");
         ln_sync_expected(&error, "shard %u", (unsigned)link->shard);
         ln_sync_got(&error, "shard %u", (unsigned)welcome->shard);
+        ln_sync_hint(&error, "start the server of that shard there again, or the workers with new addresses");
         return object(link, LN_SYNC_MODEL_DIFFERS, &error, false);
     }
     if (welcome->epoch < link->epoch) {
@@ -78,6 +81,7 @@ static ln_sync_refusal check_shard(worker_link *link, const ln_sync_welcome *wel
                      "a server was started again from an older state, or beside a newer one");
         ln_sync_expected(&error, "epoch %llu or later", (unsigned long long)link->epoch);
         ln_sync_got(&error, "epoch %llu", (unsigned long long)welcome->epoch);
+        ln_sync_hint(&error, "start it with the folder of its snapshots, and one server per shard");
         return object(link, LN_SYNC_SUPERSEDED, &error, false);
     }
     return LN_SYNC_FINE;
@@ -116,6 +120,7 @@ ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *wel
             ln_sync_fail(&error, LINNET_OTHER_MODEL, "the server has more variables than this model trains");
             ln_sync_expected(&error, "%u at most", (unsigned)most);
             ln_sync_got(&error, "%u", (unsigned)welcome->tensors);
+            ln_sync_hint(&error, "start servers and workers with files of one linnet.sync.signatures or partition");
             return object(link, LN_SYNC_MODEL_DIFFERS, &error, true);
         }
         ln_sync_manifest_free(link->manifest);
@@ -129,7 +134,6 @@ ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *wel
     link->epoch = welcome->epoch;
     link->version = welcome->parameters;
     link->next = welcome->step;
-    link->applied = welcome->applied;
     link->encodings = welcome->encodings;
     link->chunk = welcome->chunk;
     link->number = welcome->worker;

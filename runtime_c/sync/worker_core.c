@@ -181,6 +181,7 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
     ln_sync_stream_reset(link->stream);
     restart(link);
     link->retry_at = now + back_off(link);
+    if (worker->work == WORKER_LEAVE) link->done = true; /* that is what leaving is for */
 }
 
 static void beat(worker_link *link, uint64_t now) {
@@ -378,7 +379,7 @@ static linnet_status make_link(ln_sync_worker *worker, int index, const char *ad
     void *memory = ln_worker_memory(worker, bytes);
     link->worker = worker;
     link->index = index;
-    link->applied = LN_SYNC_NONE;
+    link->last_step = LN_SYNC_NONE;
     link->delay = -1;
     link->address = ln_worker_memory(worker, length);
     if (memory) link->stream = ln_sync_stream_init(memory, PLACES, &handler);

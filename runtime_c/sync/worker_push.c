@@ -40,6 +40,9 @@ static void commit(worker_link *link) {
 static void queue(worker_link *link) {
     while (link->queued < link->message_count) {
         const worker_message *message = &link->messages[link->queued];
+        /* Row numbers are whole before their rows begin: chunks of both would take turns. */
+        const bool behind_ids = link->queued > 0 && message[-1].type == LN_SYNC_IDS && message[-1].size > link->chunk;
+        if (message->type == LN_SYNC_PUSH && behind_ids && link->released < link->queued) return;
         const ln_sync_header header = {.type = message->type,
                                        .flags = message->flags,
                                        .encoding = message->encoding,
@@ -61,12 +64,15 @@ void ln_worker_released(worker_link *link) {
 void ln_worker_push(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     if (!link->acked && !link->committed) {
-        /* Closed without us, or decided before a connection was lost. */
-        if (link->next != LN_SYNC_NONE && link->next > link->step) {
-            abandon(link);
-            decided(link, link->applied == link->step ? LN_SYNC_APPLIED : LN_SYNC_LATE);
-        } else {
+        /* A server that was started again may not know that it had let this worker skip steps. */
+        if (link->next < link->step) link->step = link->next;
+        if (link->next == link->step) {
             queue(link);
+        } else if (link->last_step == link->step) { /* closed without us, in the meantime */
+            abandon(link);
+            decided(link, link->last_outcome);
+        } else { /* decided before a connection was lost: the server knows how */
+            commit(link);
         }
     }
     if (!link->acked || link->released < link->queued) return;
@@ -89,7 +95,8 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
         worker->info.batch = ack->batch;
     }
     if (ack->outcome == LN_SYNC_NO_OUTCOME) return LN_SYNC_FINE;
-    if (ack->outcome == LN_SYNC_APPLIED) link->applied = step;
+    link->last_step = step;
+    link->last_outcome = ack->outcome;
     memcpy(link->server_clock, ack->clock, sizeof link->server_clock);
     if (worker->work != WORKER_PUSH || link->acked || step != link->step) return LN_SYNC_FINE;
     if (ack->outcome == LN_SYNC_APPLIED && ack->version > link->base) link->staleness = ack->version - link->base - 1;
@@ -124,6 +131,9 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
     for (int i = 0; i < worker->link_count; i++) {
         worker->links[i].step = worker->step;
         worker->links[i].staleness = 0;
+        /* That server is further on, as after a restart of another one: what it was told of this step is not this push.
+         */
+        if (worker->links[i].next > worker->step) decided(&worker->links[i], LN_SYNC_LATE);
     }
     return LINNET_OK;
 }

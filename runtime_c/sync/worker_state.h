@@ -85,7 +85,9 @@ typedef struct worker_link {
     worker_part *parts;
     uint16_t shard;
     uint32_t number, encodings, chunk;
-    uint64_t epoch, version, next, applied;
+    uint64_t epoch, version, next;
+    uint64_t last_step; /* of which there is an ACK, and what it says; LN_SYNC_NONE: none */
+    int last_outcome;
     uint64_t heartbeat, lease; /* ns */
     /* Clocks: */
     uint64_t peer_clock, peer_clock_at;

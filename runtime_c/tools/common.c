@@ -57,6 +57,23 @@ bool tool_number(const char *tool, const char *option, const char *text, long lo
     return false;
 }
 
+bool tool_size(const char *tool, const char *option, const char *text, size_t *value) {
+    static const struct {
+        const char *unit;
+        double bytes;
+    } units[] = {{"", 1},     {"B", 1},      {"kB", 1e3},      {"KB", 1e3},          {"MB", 1e6},
+                 {"GB", 1e9}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}};
+    char *end;
+    const double number = strtod(text, &end);
+    for (size_t i = 0; end != text && i < sizeof units / sizeof *units; i++)
+        if (!strcmp(end, units[i].unit) && number * units[i].bytes >= 1 && number * units[i].bytes <= 1e18) {
+            *value = (size_t)(number * units[i].bytes);
+            return true;
+        }
+    tool_usage(tool, "%s: expected a size as 8MB, got '%s'", option, text);
+    return false;
+}
+
 bool tool_seconds(const char *tool, const char *option, const char *text, double *value) {
     char *end;
     *value = strtod(text, &end);

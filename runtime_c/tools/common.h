@@ -40,6 +40,8 @@ int tool_option(tool_options *options, int argc, char **argv, int *i);
 const char *tool_value(const char *tool, int argc, char **argv, int *i);
 /* A whole number, or a positive decimal. false: said already. */
 bool tool_number(const char *tool, const char *option, const char *text, long low, long high, long *value);
+/* Bytes: 8MB, 500kB, 1GiB, or a number of them. */
+bool tool_size(const char *tool, const char *option, const char *text, size_t *value);
 bool tool_seconds(const char *tool, const char *option, const char *text, double *value);
 /* Opens the model and fills the plan's config. Gives the number of the signature. */
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature);

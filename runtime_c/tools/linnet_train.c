@@ -45,24 +45,6 @@ static volatile sig_atomic_t stopped;
 
 static void stop(int number) { stopped = number; }
 
-/* 8MB, 500kB, 1GiB, or bytes. */
-static bool take_size(const char *tool, const char *text, size_t *value) {
-    static const struct {
-        const char *unit;
-        double bytes;
-    } units[] = {{"", 1},     {"B", 1},      {"kB", 1e3},      {"KB", 1e3},          {"MB", 1e6},
-                 {"GB", 1e9}, {"KiB", 1024}, {"MiB", 1048576}, {"GiB", 1073741824.0}};
-    char *end;
-    const double number = strtod(text, &end);
-    for (size_t i = 0; end != text && i < sizeof units / sizeof *units; i++)
-        if (!strcmp(end, units[i].unit) && number * units[i].bytes >= 1 && number * units[i].bytes <= 1e18) {
-            *value = (size_t)(number * units[i].bytes);
-            return true;
-        }
-    tool_usage(tool, "--memory: expected a size as 8MB, got '%s'", text);
-    return false;
-}
-
 /* NAME=NUMBER, kept for when the inputs are known. */
 static int take_named(train_options *o, const char *option, char *text, char **list, int *count) {
     if (!strchr(text, '=') || text[0] == '=' || *count == TOOL_MOST_OPTIONS)
@@ -115,7 +97,7 @@ static int parse_one(train_options *o, named *n, int argc, char **argv, int *i) 
     }
     if (!strcmp(option, "--set")) return take_named(o, option, value, n->sets, &n->n_sets);
     if (!strcmp(option, "--scale")) return take_named(o, option, value, n->scales, &n->n_scales);
-    if (!strcmp(option, "--memory")) return take_size(tool, value, &o->memory) ? TOOL_OK : TOOL_USAGE;
+    if (!strcmp(option, "--memory")) return tool_size(tool, option, value, &o->memory) ? TOOL_OK : TOOL_USAGE;
     if (!strcmp(option, "--checkpoint"))
         o->checkpoint = value;
     else if (!strcmp(option, "--eval-signature"))

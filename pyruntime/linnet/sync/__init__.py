@@ -6,12 +6,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from linnet.sync.compression import Compression
     from linnet.sync.contract import signatures
     from linnet.sync.joining import join
     from linnet.sync.link import Link, status
+    from linnet.sync.ring import Ring
     from linnet.sync.server import Server
     from linnet.sync.split import Parts, partition
     from linnet.sync.strategy import Strategy
+    from linnet.sync.timeline import Timeline
     from linnet.sync.worker import LinkInfo, Worker, WorkerInfo
 
 _LAZY: dict[str, str] = {
@@ -26,6 +29,7 @@ _LAZY: dict[str, str] = {
     "Compression": "compression",
     "Link": "link",
     "LinkInfo": "worker",
+    "Ring": "ring",
     "Server": "server",
     "Worker": "worker",
     "WorkerInfo": "worker",
@@ -36,16 +40,19 @@ _LAZY: dict[str, str] = {
     "cluster": "roles",
     "DeviceSpec": "devices",
     #
-    # To see it, to predict it:
-    #
+    # To see it, to predict it (linnet.sync.simulate is a package of its own):
+    "Timeline": "timeline",
 }
 
 __all__ = [
+    "Compression",
     "Link",
     "LinkInfo",
     "Parts",
+    "Ring",
     "Server",
     "Strategy",
+    "Timeline",
     "Worker",
     "WorkerInfo",
     "join",

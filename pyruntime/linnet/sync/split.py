@@ -228,7 +228,7 @@ def _worker(graph: Graph, job: str, train: bool) -> Graph:
     remote = set(contract.names_in(graph.metadata, contract.REMOTE))
     away = {contract.UPDATE, "accumulate", "apply"} | (set() if train else {"train"})
     kept = [name for name in graph.signatures if name not in away]
-    made = _reduced(graph, [name for name in kept if not remote & _reads(graph.signatures[name].function)])
+    made = _reduced(graph, [name for name in kept if not remote & reads(graph.signatures[name].function)])
     made.metadata = {**graph.metadata, contract.JOB: job}
     _drop_unread(made, contract.names_in(graph.metadata, contract.AVERAGE))
     return made
@@ -242,13 +242,13 @@ def _reduced(graph: Graph, signatures: Sequence[str]) -> Graph:
     return made
 
 
-def _reads(function: Function) -> set[str]:
+def reads(function: Function) -> set[str]:
     """The variables that a function reads or assigns, and those it names."""
     found = {t.variable.name for t in function.tensors() if t.variable is not None}
-    return found.union(*(_reads(inner) for inner in functions_of(function)))
+    return found.union(*(reads(inner) for inner in functions_of(function)))
 
 
 def _drop_unread(graph: Graph, kept: Sequence[str]) -> None:
     remove_dead_functions(graph)
-    read = set(kept).union(*(_reads(s.function) for s in graph.signatures.values()))
+    read = set(kept).union(*(reads(s.function) for s in graph.signatures.values()))
     graph.variables = {name: v for name, v in graph.variables.items() if name in read}

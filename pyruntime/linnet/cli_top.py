@@ -1,0 +1,110 @@
+"""`linnet top`: a training job on the terminal. It asks the servers for their reports, as an observer nobody waits for;
+what it shows is in linnet.sync.dashboard."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from linnet.cli_serve import link_options
+from linnet.errors import Error
+
+Ask = Callable[[str], dict[str, Any]]
+
+
+class Watch:
+    """The reports of several servers, and those before them. A server that does not answer keeps its last report."""
+
+    def __init__(self, addresses: Sequence[str], ask: Ask) -> None:
+        self.addresses, self._ask = list(addresses), ask
+        self._now: list[dict[str, Any] | None] = [None] * len(self.addresses)
+        self._then: list[dict[str, Any] | None] = [None] * len(self.addresses)
+        self.trouble: list[str] = []
+
+    def refresh(self) -> None:
+        """Asks every server once."""
+        self.trouble = []
+        for i, address in enumerate(self.addresses):
+            try:
+                report = self._ask(address)
+            except Error as error:
+                self.trouble.append(str(error))
+            else:
+                self._then[i], self._now[i] = self._now[i], report
+
+    @property
+    def reports(self) -> list[dict[str, Any]]:
+        """The last report of each server that ever answered, by shard."""
+        return sorted((report for report in self._now if report is not None), key=lambda r: int(r["shard"]))
+
+    def view(self) -> Any:
+        """What is to be drawn."""
+        from linnet.sync.dashboard import view
+
+        pairs = [(now, then) for now, then in zip(self._now, self._then, strict=True) if now is not None]
+        pairs.sort(key=lambda pair: int(pair[0]["shard"]))
+        known = all(then is not None for _, then in pairs)
+        before = [then for _, then in pairs if then is not None] if known else []
+        return view([now for now, _ in pairs], before, self.trouble)
+
+
+@click.command(short_help="Watch a training job: workers, steps/s, staleness, bytes, stragglers.")
+@click.argument("servers", nargs=-1, required=True, metavar="ADDRESS...")
+@click.option(
+    "--interval", type=click.FloatRange(0.05), default=1.0, show_default=True, help="Seconds between reports."
+)
+@click.option("--once", is_flag=True, help="Print the tables once, with the rates of one interval, and end.")
+@click.option("--json", "as_json", is_flag=True, help="Print the reports as they come, one JSON array, and end.")
+@link_options
+def top(
+    servers: tuple[str, ...], interval: float, once: bool, as_json: bool, key_file: Path | None, certificate: Path | None,
+    private_key: Path | None, authority: Path | None, insecure: bool,
+) -> None:  # fmt: skip
+    """Watch the job of the servers at ADDRESS...: host:port, or unix:PATH. Ctrl-C ends it; the job does not notice either.
+
+    Workers below two thirds of the median speed are called slow; one that all others wait for is awaited.
+    """
+    from linnet.sync.link import Link, status
+
+    link = Link(key_file, certificate, private_key, authority, insecure=insecure)
+    watch = Watch(servers, lambda address: status(address, link))
+    if as_json:
+        click.echo(json.dumps([status(address, link) for address in servers]))
+        return
+    if once:
+        show_once(watch, interval)
+        return
+    live(watch, interval)
+
+
+def show_once(watch: Watch, interval: float) -> None:
+    """Two reports of each server, and the tables. The error of a server when none answers."""
+    from rich.console import Console
+
+    watch.refresh()
+    if not watch.reports:
+        raise Error("no server answers: " + "; ".join(watch.trouble))
+    time.sleep(interval)
+    watch.refresh()
+    Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(watch.view())
+
+
+def live(watch: Watch, interval: float) -> None:
+    """The tables on the terminal until Ctrl-C."""
+    from rich.console import Console
+    from rich.live import Live
+
+    with Live(console=Console(highlight=False), auto_refresh=False, screen=True) as screen:
+        try:
+            while True:
+                watch.refresh()
+                screen.update(watch.view(), refresh=True)
+                time.sleep(interval)
+        except KeyboardInterrupt:
+            pass

@@ -1,0 +1,193 @@
+"""What `linnet top` shows: the reports of a job's servers (docs/protocol.md, REPORT) as tables, with rates between two reports.
+Only drawing and arithmetic live here; who asks the servers is linnet.cli_top."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Report = Mapping[str, Any]
+_SLOW = 2 / 3  # of the median speed: slower than that is a straggler
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A worker, over all servers of its job. Rates are per second between the two last reports; None: not known yet.
+
+    state: "computing", "pushed" (its barrier waits for others), "held" (too far ahead), "awaited" (the others have pushed),
+    "lost" (a member without a connection), "left". slow: its speed over the median speed where it is a straggler, else None.
+    """
+
+    worker: int
+    name: str
+    peer: str
+    group: int
+    step: int
+    state: str
+    steps_per_s: float | None
+    examples_per_s: float | None
+    share: int
+    staleness: int
+    late: int
+    not_finite: int
+    loss: float | None
+    sent_per_s: float | None
+    received_per_s: float | None
+    silent_s: float
+    slow: float | None
+
+
+def rows(reports: Sequence[Report], before: Sequence[Report] = ()) -> list[Row]:
+    """The workers of a job from the reports of its servers (the first one's steps, the bytes of all), by number; `before`:
+    the reports before these, of the same servers in the same order."""
+    first = reports[0]
+    speeds = {w["worker"]: w["examples_per_s"] for w in first["workers"] if w["member"] and w["examples_per_s"]}
+    median = statistics.median(speeds.values()) if speeds else 0.0
+    groups = {group["group"]: group for group in first["groups"]}
+    seconds = _elapsed(first, before[0]) if before else None
+    earlier = {w["worker"]: w for w in before[0]["workers"]} if seconds else {}
+    found = []
+    for w in sorted(first["workers"], key=lambda entry: int(entry["worker"])):
+        number = w["worker"]
+        old = earlier.get(number)
+        speed = speeds.get(number)
+        slow = speed / median if speed is not None and len(speeds) > 2 and speed < _SLOW * median else None
+        counted = w["applied"] + w["late"] + w["not_finite"]
+        rate = None
+        if old is not None and seconds:
+            rate = max(counted - old["applied"] - old["late"] - old["not_finite"], 0) / seconds
+        found.append(
+            Row(
+                number, w["name"], w["peer"], w["group"], w["step"], _state(w, groups.get(w["group"])), rate, speed,
+                w["examples"], w["staleness"], w["late"], w["not_finite"], w["loss"],
+                _worker_rate(reports, before, number, "sent"), _worker_rate(reports, before, number, "received"),
+                w["silent_s"] or 0.0, slow,
+            )
+        )  # fmt: skip
+    return found
+
+
+def _state(worker: Mapping[str, Any], group: Mapping[str, Any] | None) -> str:
+    if not worker["member"]:
+        return "left"
+    if not worker["connected"]:
+        return "lost"
+    if worker["held"]:
+        return "held"
+    if worker["pushed"]:
+        return "pushed"
+    others = group["members"] - 1 if group is not None else 0
+    return "awaited" if group is not None and others > 0 and group["pushed"] >= others else "computing"
+
+
+def _elapsed(now: Report, then: Report) -> float | None:
+    """Seconds between two reports of one server; None where it was started in between."""
+    if now["epoch"] != then["epoch"] or not now["uptime_s"] or now["uptime_s"] <= (then["uptime_s"] or 0):
+        return None
+    return float(now["uptime_s"] - then["uptime_s"])
+
+
+def _rate(now: Report, then: Report | None, key: str) -> float | None:
+    seconds = None if then is None else _elapsed(now, then)
+    return None if then is None or seconds is None else float(max(now[key] - then[key], 0) / seconds)
+
+
+def _worker_rate(reports: Sequence[Report], before: Sequence[Report], number: int, key: str) -> float | None:
+    """Bytes per second of a worker's connections to all servers, None where it is not known of one."""
+    total = 0.0
+    for i, now in enumerate(reports):
+        then = before[i] if i < len(before) else None
+        seconds = None if then is None else _elapsed(now, then)
+        entries = [next((w for w in r["workers"] if w["worker"] == number), None) for r in (now, then) if r is not None]
+        if seconds is None or len(entries) < 2 or entries[0] is None or entries[1] is None:
+            return None
+        total += max(entries[0][key] - entries[1][key], 0) / seconds
+    return total
+
+
+def view(reports: Sequence[Report], before: Sequence[Report] = (), trouble: Sequence[str] = ()) -> RenderableType:
+    """The dashboard: a line on the job, a table of its servers, one of its workers, and what is wrong (`trouble`)."""
+    from rich.console import Group
+    from rich.text import Text
+
+    parts: list[RenderableType] = []
+    if reports:
+        first = reports[0]
+        parts.append(Text(_headline(first)))
+        parts += [_servers(reports, before), _workers(rows(reports, before))]
+    parts += [Text(line, style="red") for line in trouble]
+    return Group(*parts)
+
+
+def _headline(report: Report) -> str:
+    rule = report["mode"]
+    if report["quorum"]:
+        rule += f", {report['quorum']} of {report['workers_wanted']} close a step"
+    if report["mode"] == "asynchronous":
+        rule += ", staleness unbounded" if report["bound"] < 0 else f", staleness at most {report['bound']}"
+    wanted = "" if report["elastic"] else f" of {report['workers_wanted']}"
+    return f"job {report['job'][:12]}  {rule}  {report['members']}{wanted} workers  up {_time(report['uptime_s'])}"
+
+
+def _servers(reports: Sequence[Report], before: Sequence[Report]) -> RenderableType:
+    from linnet.tables import size, table
+
+    made = table(
+        "Servers", "shard", ">updates", ">updates/s", ">update ms", ">in/s", ">out/s", ">late", ">not finite", ">refused",
+        ">memory", ">saved", ">epoch",
+    )  # fmt: skip
+    for i, report in enumerate(reports):
+        then = before[i] if i < len(before) else None
+        busy = _rate(report, then, "update_s")
+        updates = _rate(report, then, "version")
+        made.add_row(
+            f"{report['shard']}/{report['shards']}", f"{report['version']:,}", _number(updates),
+            _number(1e3 * busy / updates if busy is not None and updates else None),
+            _bytes(_rate(report, then, "received")), _bytes(_rate(report, then, "sent")), str(report["late"]),
+            str(report["not_finite"]), str(report["refused"]), f"{size(report['bytes'])} of {size(report['max_bytes'])}",
+            f"{report['saved_version']:,} + {report['journal']:,}", str(report["epoch"]),
+        )  # fmt: skip
+    return made
+
+
+def _workers(found: Sequence[Row]) -> RenderableType:
+    from linnet.tables import table
+
+    grouped = len({row.group for row in found}) > 1
+    made = table(
+        "Workers", ">#", "name", "peer", *([">group"] if grouped else []), ">step", "state", ">steps/s", ">examples/s", ">share",
+        ">stale", ">late", ">loss", ">in/s", ">out/s",
+    )  # fmt: skip
+    styles = {"lost": "red", "left": "dim", "awaited": "yellow", "held": "cyan"}
+    for row in found:
+        state = row.state + (f" {row.silent_s:.0f} s" if row.state == "lost" else "")
+        if row.slow is not None:
+            state += f", slow ({row.slow:.2f}x)"
+        made.add_row(
+            str(row.worker), row.name, row.peer, *([str(row.group)] if grouped else []), f"{row.step:,}", state,
+            _number(row.steps_per_s), _number(row.examples_per_s), str(row.share or ""), str(row.staleness),
+            str(row.late) + (f" + {row.not_finite} not finite" if row.not_finite else ""),
+            "" if row.loss is None else f"{row.loss:.4g}", _bytes(row.received_per_s), _bytes(row.sent_per_s),
+            style="yellow" if row.slow is not None and row.state not in styles else styles.get(row.state),
+        )  # fmt: skip
+    return made
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _bytes(value: float | None) -> str:
+    from linnet.tables import size
+
+    return "" if value is None else size(round(value))
+
+
+def _time(seconds: float | None) -> str:
+    whole = round(seconds or 0)
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"

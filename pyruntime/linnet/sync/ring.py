@@ -1,0 +1,122 @@
+"""Sums over peers without a server: `Ring`, an all-reduce of NumPy arrays over the processes of one training.
+For dense models that every worker holds whole; the work is done by liblinnet_sync (runtime_c/sync/posix_ring.c)."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+import numpy as np
+
+from linnet._generated.ffi import ffi
+from linnet._library import NULL, exception
+from linnet.errors import UsageError
+from linnet.sync._library import sync_library
+from linnet.sync.link import Link, c_text, milliseconds
+
+_DTYPES: Final = {"float32": 1, "float64": 4, "int32": 7, "int64": 8}  # linnet_dtype
+
+
+class Ring:
+    """The ranks of one training in a ring, made by all of them at once.
+
+    address: where rank 0 waits for the others, the same for all: "host:port", "unix:PATH" or "shm:PATH". rank, size: of
+    this process. listen: where the neighbour reaches this rank, when the system shall not choose. timeout: seconds that
+    others may take to come, and that a neighbour may be silent in an all-reduce. link: keys or certificates, and the size of
+    a piece (chunk); its heartbeat and lease are not used.
+    Raises SyncError (timed_out: names the ranks that did not come; refused; unreachable) and UsageError.
+
+        with linnet.sync.Ring("10.0.0.1:7000", rank, size) as ring:
+            ring.all_reduce(gradient, "mean")
+
+    Each rank sends and receives 2 (size - 1) / size of an array's bytes, whatever the size of the ring. One thread at a time.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        rank: int,
+        size: int,
+        *,
+        listen: str | None = None,
+        timeout: float = 60.0,
+        link: Link | None = None,
+    ) -> None:
+        self.rank, self.size, self._ring = int(rank), int(size), NULL
+        self._timeout, self._link = timeout, link or Link()
+        config = ffi.new("linnet_ring_config *")
+        sync_library().linnet_ring_config_init(config)
+        kept: list[Any] = []  # the config points to these
+        config.address = c_text(address, kept)
+        config.listen = NULL if listen is None else c_text(listen, kept)
+        config.rank, config.size = self.rank, self.size
+        config.timeout_ms = milliseconds("timeout", timeout)
+        self._link.fill(config.link, kept)
+        out, record = ffi.new("linnet_ring **"), ffi.new("linnet_error *")
+        if sync_library().linnet_ring_create(config, out, record):
+            raise exception(record)
+        self._ring = out[0]
+
+    def all_reduce(self, array: np.ndarray, operation: Literal["sum", "mean"] = "sum") -> np.ndarray:
+        """`array` becomes the sum, or the mean, over all ranks, with the same bits in each, and is returned.
+
+        array: contiguous and writable, float32 or float64, or int32 or int64 ("sum" only), any shape; all ranks call in one
+        order with arrays of one size and dtype. Raises SyncError when a rank is lost: `error.op_index` is its number, within
+        `timeout` in every rank; `array` is then undefined and the ring of no more use: see `without`. UsageError for an
+        array that cannot be reduced.
+        """
+        if self._ring == NULL:
+            raise UsageError("the ring is closed", code=101)
+        if array.dtype.name not in _DTYPES or not array.flags.c_contiguous or not array.flags.writeable:
+            raise UsageError(
+                "a ring cannot reduce this array", code=103, expected="float32, float64, int32 or int64, contiguous, writable",
+                got=f"{array.dtype}{'' if array.flags.c_contiguous else ', strided'}"
+                f"{'' if array.flags.writeable else ', read-only'}",
+            )  # fmt: skip
+        if operation not in ("sum", "mean"):
+            raise UsageError("there is no such operation", code=101, expected="sum or mean", got=repr(operation))
+        record = ffi.new("linnet_error *")
+        data = ffi.from_buffer(array, require_writable=True) if array.size else NULL
+        if sync_library().linnet_ring_all_reduce(
+            self._ring, data, array.size, _DTYPES[array.dtype.name], int(operation == "mean"), record
+        ):
+            raise exception(record)
+        return array
+
+    def without(self, lost: int, address: str, *, listen: str | None = None) -> Ring:
+        """A new ring of the ranks that are left, numbered in their old order; all of them call it with the rank that is lost
+        (`error.op_index`) and one address. This ring is closed."""
+        if not 0 <= lost < self.size or lost == self.rank:
+            raise UsageError(
+                "no other rank of the ring",
+                code=101,
+                expected=f"one of 0 to {self.size - 1}, not {self.rank}",
+                got=str(lost),
+            )
+        self.close()
+        return Ring(
+            address,
+            self.rank - (lost < self.rank),
+            self.size - 1,
+            listen=listen,
+            timeout=self._timeout,
+            link=self._link,
+        )
+
+    def close(self) -> None:
+        """Leaves the ring; the others' next all-reduce fails. Again: nothing."""
+        ring, self._ring = self._ring, NULL
+        if ring != NULL:
+            sync_library().linnet_ring_free(ring)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if getattr(self, "_ring", NULL) != NULL:
+            self.close()

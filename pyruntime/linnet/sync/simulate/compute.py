@@ -1,0 +1,119 @@
+"""How long one worker computes a step: a typical time and how it scatters, or times that were measured.
+A scatter is a factor around 1; a worker may also be slower than its peers for good (`spread`)."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from linnet.errors import UsageError
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+_FORMS = "constant, lognormal:SIGMA, pareto:ALPHA, stragglers:SHARE,DELAY"
+_BLOCK = 64  # workers
+_BODY = 0.03  # SIGMA of steps that nothing disturbs
+
+
+@dataclasses.dataclass(frozen=True)
+class Compute:
+    """Seconds that a worker computes in a step.
+
+    typical: seconds, the value around which a step scatters (the median where the scatter is log-normal).
+    scatter: how a single step differs, as a factor on `typical`:
+      constant                 1
+      lognormal:SIGMA          exp(SIGMA z), z standard normal: median 1, mean exp(SIGMA**2 / 2)
+      pareto:ALPHA             u**(-1/ALPHA), u uniform in (0, 1]: never below 1, a heavy tail (ALPHA > 1: a finite mean)
+      stragglers:SHARE,DELAY   a log-normal body of SIGMA 0.03, and with probability SHARE an extra delay of DELAY * e, e
+                               gamma-distributed with shape 4 and mean 1: a machine that now and then does something else
+    measured: seconds of steps that were measured; a step draws one of them, and `typical` and `scatter` are not used.
+    spread: SIGMA of a log-normal factor that each worker keeps: machines of different speed. balanced: workers get examples
+    by their speed, as a server with `batch` shares them out, so that all take equally long for as many in all.
+    """
+
+    typical: float = 0.1
+    scatter: str = "constant"
+    measured: Sequence[float] = ()
+    spread: float = 0.0
+    balanced: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.typical >= 0 or not self.spread >= 0:
+            raise UsageError(
+                "a step takes no negative time", code=101, got=f"typical {self.typical}, spread {self.spread}"
+            )
+        if len(self.measured) and not (np.isfinite(self.measured).all() and min(self.measured) >= 0):
+            raise UsageError("measured step times are finite and not negative", code=101, got=str(min(self.measured)))
+        self._parameters()
+
+    def _parameters(self) -> tuple[str, tuple[float, ...]]:
+        kind, _, rest = self.scatter.partition(":")
+        counts = {"constant": 0, "lognormal": 1, "pareto": 1, "stragglers": 2}
+        try:
+            numbers = tuple(float(part) for part in rest.split(",")) if rest else ()
+        except ValueError:
+            numbers = (math.nan,)
+        bad = (
+            kind not in counts or len(numbers) != counts[kind] or not all(math.isfinite(n) and n >= 0 for n in numbers)
+        )
+        if bad or (kind == "pareto" and numbers[0] <= 1) or (kind == "stragglers" and numbers[0] > 1):
+            hint = "ALPHA must be above 1 for a finite mean, SHARE is a probability"
+            raise UsageError(f"{self.scatter!r} is no scatter of step times", code=101, expected=_FORMS, hint=hint)
+        return kind, numbers
+
+    def speeds(self, workers: int, rng: np.random.Generator) -> Floats:
+        """The factor on its times that each worker keeps [workers]."""
+        return np.exp(self.spread * rng.standard_normal(workers)) if self.spread else np.ones(workers)
+
+    def draw(self, count: int, rng: np.random.Generator) -> Floats:
+        """Seconds of one step of `count` workers of ordinary speed [count]."""
+        if len(self.measured):
+            return rng.choice(np.asarray(self.measured, np.float64), count)
+        kind, numbers = self._parameters()
+        if kind == "constant":
+            factors = np.ones(count)
+        elif kind == "lognormal":
+            factors = np.exp(numbers[0] * rng.standard_normal(count))
+        elif kind == "pareto":
+            factors = (1.0 - rng.random(count)) ** (-1.0 / numbers[0])
+        else:
+            slow = rng.random(count) < numbers[0]
+            factors = np.exp(_BODY * rng.standard_normal(count)) + slow * numbers[1] * rng.gamma(4.0, 0.25, count)
+        return self.typical * factors
+
+    @property
+    def mean(self) -> float:
+        """Mean seconds of a step of a worker of ordinary speed."""
+        if len(self.measured):
+            return float(np.mean(self.measured))
+        kind, numbers = self._parameters()
+        if kind == "lognormal":
+            return self.typical * math.exp(numbers[0] ** 2 / 2)
+        if kind == "pareto":
+            return self.typical * numbers[0] / (numbers[0] - 1)
+        return self.typical * (1.0 if kind == "constant" else math.exp(_BODY**2 / 2) + numbers[0] * numbers[1])
+
+
+class Draws:
+    """Seconds of step k of each worker. Step k of worker i takes the same time in every mode and among any number of workers,
+    so that a comparison is of what is compared: workers draw in blocks, each block from a generator of its own."""
+
+    def __init__(self, compute: Compute, workers: int, local_steps: int, seed: int) -> None:
+        self._compute, self._workers, self._local = compute, workers, local_steps
+        self._blocks = [np.random.default_rng([seed, block]) for block in range(-(-workers // _BLOCK))]
+        self._speeds = np.concatenate([compute.speeds(_BLOCK, rng) for rng in self._blocks])[:workers]
+        if compute.balanced:
+            self._speeds[:] = workers / (1 / self._speeds).sum()
+        self._rows: list[list[float]] = []
+
+    def row(self, k: int) -> list[float]:
+        """Of all workers; of a federated round the sum of its local steps."""
+        while k >= len(self._rows):
+            drawn = [
+                np.concatenate([self._compute.draw(_BLOCK, rng) for rng in self._blocks]) for _ in range(self._local)
+            ]
+            self._rows.append((np.sum(drawn, axis=0)[: self._workers] * self._speeds).tolist())
+        return self._rows[k]

@@ -1,0 +1,229 @@
+"""What is simulated: the traffic of a model's step, the links and servers it meets, and the mode of training.
+All sizes are bytes, all times seconds, all rates bytes per second."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from linnet.errors import UsageError
+from linnet.sync.simulate.compute import Compute
+
+TCP = 0.94  # of the line rate, what TCP carries in 1500-byte Ethernet frames: 1448 of 1538 bytes
+GBIT = 1.25e8
+
+
+@dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What one worker moves in one step, over all servers together.
+
+    pull, push: bytes of dense parameters it gets and of dense gradients it gives, uncompressed f32.
+    rows, row_bytes: of tables of which only touched rows travel: rows of a step (without repetition), bytes of a row.
+    table: bytes of the tables; nothing depends on it, which is the point.
+    examples: of one worker's step.
+    pull_ratio, push_ratio: bytes on the wire for each byte, after compression (f16: 0.5, int8: about 0.25).
+    largest: share of the bytes of the fullest server; None: they are spread evenly.
+    """
+
+    pull: float = 1e8
+    push: float = 1e8
+    rows: float = 0
+    row_bytes: float = 0
+    table: float = 0
+    examples: float = 32
+    pull_ratio: float = 1.0
+    push_ratio: float = 1.0
+    largest: float | None = None
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if value is not None and not (math.isfinite(value) and value >= 0):
+                raise UsageError("a size or a ratio is finite and not negative", code=101, tensor=field.name, got=value)
+
+    @property
+    def down(self) -> float:
+        """Bytes to a worker in a step."""
+        return (self.pull + self.rows * self.row_bytes) * self.pull_ratio
+
+    @property
+    def up(self) -> float:
+        """Bytes from a worker in a step: gradients, and 4 bytes of id for each row, asked for and given."""
+        return (self.push + self.rows * self.row_bytes) * self.push_ratio + 8 * self.rows
+
+
+_RATIOS = {"none": 1.0, "f16": 0.5, "bf16": 0.5, "i8": (1 + 4 / 256) / 4, "onebit": (1 / 8 + 8 / 1024) / 4}
+
+
+def ratio(compression: str, parameters: bool = False) -> float:
+    """Bytes on the wire for each byte of f32, by the encodings of docs/protocol.md: none, f16, bf16, i8, onebit, topk:SHARE
+    (two bytes a value and a varint for its place), or a number. parameters: only those that parameters can travel with."""
+    name, _, rest = compression.partition(":")
+    try:
+        if name == "topk" and not parameters:
+            share = float(rest)
+            gap = 1 if share > 0.02 else 2 if share > 1e-4 else 3
+            found = share * (2 + gap) / 4
+        else:
+            found = _RATIOS[name] if name in _RATIOS and not (parameters and name == "onebit") else float(compression)
+    except ValueError:
+        found = -1.0
+    if not 0 < found <= 1:
+        expected = "none, f16, bf16, i8, " + ("" if parameters else "topk:SHARE, onebit, ") + "or a ratio in (0, 1]"
+        raise UsageError("unknown compression", code=101, expected=expected, got=compression)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Hardware:
+    """Machines and wires. Servers are alike, each worker speaks to all of them at once.
+
+    workers, servers: how many. latency: seconds one way. worker_rate, server_rate: of a port, each way (full duplex), after
+    TCP's own share. sharing: how a server's port is shared, "fair" (TCP) or "fifo" (one worker after the other).
+    message: seconds of a server's one thread for each message, worker_message: of a worker for each to or from a server.
+    receive, send: seconds of a server's thread for each byte in and out; with a barrier of all it works while bytes flow, so
+    that the slower of port and thread decides. aggregate: for each byte of a push that is complete. apply: for each byte of
+    dense parameters when a barrier closes. row: for each row looked up or updated.
+    overhead: seconds of a step outside of computing, on the worker.
+    overlap: share of the computing during which transfers go on, 0 (linnet: none) to 1 (each layer sent as soon as it is
+    ready: the pull may go on in the first third of the computing, the push from the end of that third).
+    """
+
+    workers: int = 8
+    servers: int = 1
+    latency: float = 50e-6
+    worker_rate: float = 10 * GBIT * TCP
+    server_rate: float = 10 * GBIT * TCP
+    sharing: str = "fair"
+    message: float = 8e-6
+    worker_message: float = 4e-6
+    receive: float = 0.3e-9
+    send: float = 0.15e-9
+    aggregate: float = 0.15e-9
+    apply: float = 0.5e-9
+    row: float = 0.2e-6
+    overhead: float = 0.0
+    overlap: float = 0.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            if field.name == "sharing":
+                continue
+            least = 1 if field.name in ("workers", "servers") else 0
+            if not (math.isfinite(value) and value >= least):
+                raise UsageError(
+                    "not a possible value", code=101, tensor=field.name, expected=f"{least} or more", got=value
+                )
+        if min(self.worker_rate, self.server_rate) <= 0:
+            raise UsageError("a port must carry something", code=101, got=f"{self.worker_rate}, {self.server_rate}")
+        if self.overlap > 1:
+            raise UsageError("overlap is a share of the computing", code=101, expected="0 to 1", got=str(self.overlap))
+        if self.sharing not in ("fair", "fifo"):
+            raise UsageError("unknown way to share a port", code=101, expected="fair or fifo", got=self.sharing)
+
+
+MODES = ("sync", "async", "groups", "federated", "ring", "tree")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mode:
+    """How the workers are kept in step.
+
+    kind: "sync" (one barrier), "async" (none), "groups" (a barrier in each of `groups`), "federated" (sync with
+    `local_steps` between), "ring" (all-reduce without a server), "tree" (sync through aggregators of `fan_in` workers each).
+    backup: so many of the workers of a barrier may be late, their gradients are dropped. late: "skip", a worker that has heard
+    that its step is closed does not send its gradient (linnet), or "drop", it sends and the server drops it (TensorFlow).
+    staleness: how many closed steps a worker or group may be ahead of the slowest; None: no bound.
+    """
+
+    kind: str = "sync"
+    backup: int = 0
+    late: str = "skip"
+    staleness: int | None = None
+    groups: int = 1
+    local_steps: int = 1
+    fan_in: int = 32
+
+    def __post_init__(self) -> None:
+        if self.kind not in MODES:
+            raise UsageError("unknown mode", code=101, expected=", ".join(MODES), got=self.kind)
+        if self.late not in ("skip", "drop"):
+            raise UsageError("unknown rule for late workers", code=101, expected="skip or drop", got=self.late)
+        for name, least in (("backup", 0), ("groups", 1), ("local_steps", 1), ("fan_in", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"{name} is {least} or more", code=101, got=str(getattr(self, name)))
+        if self.staleness is not None and self.staleness < 0:
+            raise UsageError("staleness is 0 or more, or None for no bound", code=101, got=str(self.staleness))
+        if self.backup and self.kind in ("async", "ring", "tree"):
+            raise UsageError(f"mode {self.kind} has no backup workers", code=101, hint="use sync, groups or federated")
+        if self.local_steps > 1 and self.kind != "federated":
+            raise UsageError(
+                "local steps are of the mode federated", code=101, got=f"{self.local_steps} in {self.kind}"
+            )
+
+    def members(self, workers: int) -> list[int]:
+        """How many workers each barrier has."""
+        if self.kind == "async":
+            return [1] * workers
+        count = self.groups if self.kind == "groups" else 1
+        sizes = [workers // count + (i < workers % count) for i in range(count)]
+        if min(sizes) <= self.backup:
+            raise UsageError(
+                "a barrier needs a worker that is not a backup", code=101, expected=f"more than {self.backup} workers each",
+                got=f"{min(sizes)}",
+            )  # fmt: skip
+        return sizes
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One simulation: who computes how long, what moves, over which wires, in which mode."""
+
+    compute: Compute = dataclasses.field(default_factory=Compute)
+    traffic: Traffic = dataclasses.field(default_factory=Traffic)
+    hardware: Hardware = dataclasses.field(default_factory=Hardware)
+    mode: Mode = dataclasses.field(default_factory=Mode)
+
+    def shard(self) -> Shard:
+        """What the fullest server sees of one worker's step."""
+        c, t = self.hardware, self.traffic
+        share = max(1.0 / c.servers, t.largest or 0.0)
+        rows = t.rows * share
+        asks = 1 if t.rows else 0  # rows are asked for in a message of their own, once the batch is known
+        # A barrier of all: bytes flow one way at a time, and the thread keeps up with the port or slows it down. Otherwise they
+        # flow both ways at once, and whatever the thread does for them is done in turn.
+        together = self.mode.kind not in ("async", "groups")
+        handle, reply = (c.aggregate, 0.0) if together else (c.receive + c.aggregate, c.send)
+        return Shard(
+            up=t.up * share,
+            down=t.down * share,
+            cap=c.worker_rate * share,
+            rate_in=min(c.server_rate, 1 / max(c.receive, 1e-15)) if together else c.server_rate,
+            rate_out=min(c.server_rate, 1 / max(c.send, 1e-15)) if together else c.server_rate,
+            handle=c.message + rows * c.row + t.up * share * handle,
+            reply=(1 + asks) * c.message + rows * c.row + t.down * share * reply,
+            apply=t.push * share * c.apply,
+            drop=c.message,
+            way_up=c.latency + c.servers * c.worker_message,
+            way_down=c.latency + c.servers * c.worker_message + asks * 2 * c.latency,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One worker's step at one server: bytes each way, the rate that the worker's port gives to this server, the rates at
+    which the server takes and gives; seconds of the server's thread to handle a push, to reply, to apply what a barrier
+    gathered, to drop a late push; seconds underway each way."""
+
+    up: float
+    down: float
+    cap: float
+    rate_in: float
+    rate_out: float
+    handle: float
+    reply: float
+    apply: float
+    drop: float
+    way_up: float
+    way_down: float

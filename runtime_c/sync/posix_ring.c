@@ -1,0 +1,319 @@
+/* posix_ring.c - the public ring: waiting for neighbours, noticing that one is lost, and telling the others.
+ * A rank that waits sends heartbeats to its right, so only the neighbour of a rank that is really silent blames it. */
+#define _POSIX_C_SOURCE 200809L
+
+#include "sync/posix_ring.h"
+#include "sync/config.h"
+#include "sync/error.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { GRACE_MS = 2000, FLUSH_MS = 1000, BEAT_MS = 500, MOST_POLLED = 64 };
+
+uint64_t ln_sync_ring_clock(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* ---- connections ---------------------------------------------------------------------------------------------- */
+
+static ln_sync_refusal place(void *context, ln_sync_stream *stream, const ln_sync_header *header, void **destination) {
+    ring_link *link = context;
+    const ln_sync_handler *handler = &link->ring->handler;
+    return link->open ? handler->place(handler->context, stream, header, destination)
+                      : ln_sync_ring_meet_place(link, header, destination);
+}
+
+static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_sync_header *header, const void *payload) {
+    ring_link *link = context;
+    const ln_sync_handler *handler = &link->ring->handler;
+    return link->open ? handler->frame(handler->context, stream, header, payload)
+                      : ln_sync_ring_meet_frame(link, header, payload);
+}
+
+static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
+    ring_link *link = context;
+    const ln_sync_handler *handler = &link->ring->handler;
+    if (link->open) handler->released(handler->context, stream, tag);
+}
+
+ring_link *ln_sync_ring_link_new(linnet_ring *ring, ln_sync_transport *transport, bool accepted) {
+    ring_link *link = transport ? calloc(1, sizeof *link) : NULL;
+    void *memory = link ? malloc(ln_sync_stream_bytes(LN_SYNC_RING_QUEUE)) : NULL;
+    if (!memory) {
+        free(link);
+        ln_sync_transport_free(transport);
+        return NULL;
+    }
+    link->ring = ring;
+    link->transport = transport;
+    link->accepted = accepted;
+    link->rank = -1;
+    link->since = ln_sync_ring_clock();
+    link->stream = ln_sync_stream_init(memory, LN_SYNC_RING_QUEUE, &(ln_sync_handler){link, place, frame, released});
+    return link;
+}
+
+void ln_sync_ring_link_free(ring_link *link) {
+    if (!link) return;
+    ln_sync_transport_free(link->transport);
+    free(link->stream);
+    free(link->text);
+    free(link);
+}
+
+static bool is_over(ln_sync_flow flow) { return flow == LN_SYNC_ENDED || flow == LN_SYNC_BROKEN; }
+
+static void move(ring_link *link) {
+    if (is_over(link->flow)) return;
+    link->flow = ln_sync_transport_receive(link->transport, link->stream, LN_SYNC_TURN, &link->error);
+    /* What our refusal of its bytes says is still sent. */
+    if (is_over(link->flow) && ln_sync_stream_failure(link->stream) == LN_SYNC_FINE) return;
+    const ln_sync_flow sent =
+        ln_sync_transport_send(link->transport, link->stream, LN_SYNC_TURN, is_over(link->flow) ? NULL : &link->error);
+    if (!is_over(link->flow)) link->flow = sent;
+}
+
+void ln_sync_ring_turn(ring_link *const *links, int count, ln_sync_listener *const *listeners, int listener_count,
+                       int wait_ms) {
+    struct pollfd polled[MOST_POLLED];
+    int used = 0;
+    for (int i = 0; i < listener_count; i++)
+        polled[used++] = (struct pollfd){.fd = ln_sync_listener_fd(listeners[i]), .events = POLLIN};
+    for (int i = 0; i < count; i++) {
+        if (!links[i] || is_over(links[i]->flow)) continue;
+        const int wants = ln_sync_transport_wants(links[i]->transport, links[i]->stream);
+        if (wants & LN_SYNC_NOW) wait_ms = 0;
+        if (used == MOST_POLLED) { /* a meeting of many: the rest is looked at every few milliseconds */
+            if (wait_ms > 5) wait_ms = 5;
+            continue;
+        }
+        polled[used++] = (struct pollfd){
+            .fd = ln_sync_transport_fd(links[i]->transport),
+            .events = (short)((wants & LN_SYNC_READ ? POLLIN : 0) | (wants & LN_SYNC_WRITE ? POLLOUT : 0)),
+        };
+    }
+    poll(polled, (nfds_t)used, wait_ms < 0 ? 0 : wait_ms);
+    for (int i = 0; i < count; i++)
+        if (links[i]) move(links[i]);
+}
+
+/* ---- a ring that breaks --------------------------------------------------------------------------------------- */
+
+/* Sends what is queued, for a while. */
+static void flush(linnet_ring *ring) {
+    ring_link *const links[2] = {ring->left, ring->right};
+    const uint64_t until = ln_sync_ring_clock() + FLUSH_MS;
+    for (;;) {
+        bool idle = true;
+        for (int i = 0; i < 2; i++) idle = idle && (is_over(links[i]->flow) || ln_sync_stream_idle(links[i]->stream));
+        const uint64_t now = ln_sync_ring_clock();
+        if (idle || now >= until) return;
+        ln_sync_ring_turn(links, 2, NULL, 0, (int)(until - now));
+    }
+}
+
+/* Rank `lost` is why the ring is of no more use: all to the right are told, the connections closed. */
+static linnet_status broken(linnet_ring *ring, int lost, ln_sync_refusal why, const char *text, linnet_error *error) {
+    linnet_error *record = &ring->broken;
+    char name[32];
+    const linnet_status status = why == LN_SYNC_TOO_SLOW        ? LINNET_TIMED_OUT
+                                 : why == LN_SYNC_SHUTTING_DOWN ? LINNET_CONNECTION_LOST
+                                                                : LINNET_PROTOCOL_ERROR;
+    ln_sync_fail(record, status, "rank %d of %d %s: %s", lost, ring->core.size,
+                 status == LINNET_PROTOCOL_ERROR ? "does not fit into the ring" : "is lost to the ring", text);
+    snprintf(name, sizeof name, "rank %d", lost);
+    ln_sync_at(record, name);
+    ln_sync_hint(record, status == LINNET_PROTOCOL_ERROR ? "all ranks must reduce arrays of one size and dtype"
+                                                         : "make a new ring of the ranks that are left");
+    record->op_index = lost;
+    ln_sync_ring_tell(&ring->core, lost, why, text);
+    flush(ring);
+    ring->core.active = false;
+    ln_sync_ring_link_free(ring->left);
+    ln_sync_ring_link_free(ring->right);
+    ring->left = ring->right = NULL;
+    if (error) *error = *record;
+    return status;
+}
+
+/* What a connection that ended says about its peer. */
+static linnet_status link_lost(linnet_ring *ring, const ring_link *link, linnet_error *error) {
+    char text[LN_SYNC_REFUSE_TEXT];
+    const ln_sync_refusal failure = ln_sync_stream_failure(link->stream);
+    const int rank = link == ring->left ? ln_sync_ring_left(&ring->core) : ln_sync_ring_right(&ring->core);
+    if (failure) {
+        snprintf(text, sizeof text, "what it sends does not fit what rank %d awaits (%s)", ring->core.rank,
+                 ln_sync_refusal_name(failure));
+        return broken(ring, rank, failure, text, error);
+    }
+    if (link == ring->left && ring->core.left_said_bye)
+        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "it has left", error);
+    if (link->flow == LN_SYNC_ENDED || !link->error.what[0])
+        return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, "its connection ended", error);
+    snprintf(text, sizeof text, "%s", link->error.what);
+    return broken(ring, rank, LN_SYNC_SHUTTING_DOWN, text, error);
+}
+
+/* ---- public ----------------------------------------------------------------------------------------------------- */
+
+void linnet_ring_config_init(linnet_ring_config *config) {
+    memset(config, 0, sizeof *config);
+    config->struct_size = sizeof *config;
+    linnet_link_config_init(&config->link);
+    config->size = 1;
+}
+
+static linnet_status check_config(const linnet_ring_config *config, linnet_error *error) {
+    if (config->struct_size != sizeof *config)
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: call linnet_ring_config_init first");
+    if (config->size < 1 || config->rank < 0 || config->rank >= config->size) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "no rank of a ring");
+        ln_sync_expected(error, "a rank from 0 to size - 1");
+        return ln_sync_got(error, "rank %d of %d", (int)config->rank, (int)config->size);
+    }
+    if (config->size > 1 && !config->address)
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a ring needs an address where its ranks meet");
+    return LINNET_OK;
+}
+
+linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring **out, linnet_error *error) {
+    linnet_status status;
+    if (!out) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `out` must be given");
+    *out = NULL;
+    if (!config) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_create: `config` must be given");
+    linnet_link_config link = config->link;
+    if ((status = check_config(config, error)) || (status = ln_sync_check_link(&link, error))) return status;
+    linnet_ring *ring = calloc(1, sizeof *ring);
+    if (!ring) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
+    ring->chunk = (uint32_t)link.chunk;
+    ring->core = (ln_sync_ring){.rank = config->rank, .size = config->size, .lost = -1};
+    ring->core.piece = ring->chunk / 8 * 8;
+    ring->core.scratch = malloc(ring->core.piece);
+    ring->handler = ln_sync_ring_handler(&ring->core);
+    ring->insecure = link.insecure != 0;
+    ring->timeout_ms = config->timeout_ms > 0 ? config->timeout_ms : 60000;
+    status = ring->core.scratch ? LINNET_OK : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
+    if (!status && (link.key_file || link.certificate || link.private_key || link.authority))
+        status = ln_sync_security_create(&(ln_sync_security_config){.key_file = link.key_file,
+                                                                    .certificate = link.certificate,
+                                                                    .private_key = link.private_key,
+                                                                    .authority = link.authority,
+                                                                    .libssl = link.libssl},
+                                         &ring->security, error);
+    if (!status && config->size > 1) status = ln_sync_ring_meet(ring, config, error);
+    if (status) {
+        linnet_ring_free(ring);
+        return status;
+    }
+    *out = ring;
+    return LINNET_OK;
+}
+
+/* The time is over in which the neighbour on one side had to say, or take, anything. */
+static linnet_status silent(linnet_ring *ring, bool left, uint64_t since, linnet_error *error) {
+    char text[96];
+    snprintf(text, sizeof text, "it has %s rank %d for %.1f s", left ? "sent nothing to" : "taken nothing from",
+             ring->core.rank, (double)(ln_sync_ring_clock() - since) / 1000);
+    const int rank = left ? ln_sync_ring_left(&ring->core) : ln_sync_ring_right(&ring->core);
+    return broken(ring, rank, LN_SYNC_TOO_SLOW, text, error);
+}
+
+/* Watches the bytes of one connection in one direction. */
+typedef struct watch {
+    uint64_t bytes, since;
+} watch;
+
+static void look(watch *w, uint64_t bytes, uint64_t now) {
+    if (w->bytes == bytes) return;
+    w->bytes = bytes;
+    w->since = now;
+}
+
+/* Whether the ring is of no more use, now that bytes were moved: *status says. */
+static bool is_broken(linnet_ring *ring, watch *heard, watch *taken, uint64_t *right_gone, linnet_status *status,
+                      linnet_error *error) {
+    const ln_sync_ring *core = &ring->core;
+    const uint64_t now = ln_sync_ring_clock(), most = (uint64_t)ring->timeout_ms;
+    const bool awaits = core->received < core->all; /* a left neighbour that has sent all may leave */
+    uint64_t received, sent, other;
+    ln_sync_transport_counts(ring->left->transport, &received, &other);
+    ln_sync_transport_counts(ring->right->transport, &other, &sent);
+    look(heard, received, now);
+    look(taken, sent, now);
+    if (is_over(ring->right->flow) && !*right_gone) *right_gone = now;
+    if (core->lost >= 0)
+        *status = broken(ring, core->lost, core->why, core->text, error);
+    else if (awaits && is_over(ring->left->flow))
+        *status = link_lost(ring, ring->left, error);
+    else if (awaits && now - heard->since >= most)
+        *status = silent(ring, true, heard->since, error);
+    else if (!awaits && now - taken->since >= most)
+        *status = silent(ring, false, taken->since, error);
+    else if (*right_gone && now - *right_gone >= GRACE_MS)
+        /* It may have gone because another rank is lost: who that is would have come from the left meanwhile. */
+        *status = link_lost(ring, ring->right, error);
+    else
+        return false;
+    return true;
+}
+
+static linnet_status reduce(linnet_ring *ring, linnet_error *error) {
+    ring_link *const links[2] = {ring->left, ring->right};
+    const uint64_t begin = ln_sync_ring_clock();
+    watch heard = {UINT64_MAX, begin}, taken = heard;
+    uint64_t beaten = begin, right_gone = 0;
+    const int beat_ms = ring->timeout_ms / 4 < BEAT_MS ? ring->timeout_ms / 4 : BEAT_MS;
+    while (!ln_sync_ring_done(&ring->core)) {
+        linnet_status status;
+        ln_sync_ring_turn(links, 2, NULL, 0, beat_ms);
+        if (ln_sync_ring_done(&ring->core)) break;
+        if (is_broken(ring, &heard, &taken, &right_gone, &status, error)) return status;
+        const uint64_t now = ln_sync_ring_clock();
+        if (now - beaten >= (uint64_t)beat_ms) {
+            unsigned char beat[LN_SYNC_BEAT_BYTES];
+            ln_sync_beat_write(&(ln_sync_beat){.clock = now * 1000000}, beat);
+            ln_sync_stream_control(ring->core.right, &(ln_sync_header){.type = LN_SYNC_HEARTBEAT}, beat, sizeof beat);
+            beaten = now;
+        }
+    }
+    return LINNET_OK;
+}
+
+linnet_status linnet_ring_all_reduce(linnet_ring *ring, void *data, uint64_t count, int32_t dtype,
+                                     linnet_ring_operation operation, linnet_error *error) {
+    if (!ring || (!data && count > 0))
+        return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_ring_all_reduce: `ring` and `data` must be given");
+    const bool whole = dtype == LINNET_I32 || dtype == LINNET_I64;
+    if (!ln_sync_ring_width(dtype) || (whole && operation != LINNET_RING_SUM) || count > SIZE_MAX / 16 ||
+        (operation != LINNET_RING_SUM && operation != LINNET_RING_MEAN)) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "a ring cannot reduce this");
+        ln_sync_expected(error, "f32 or f64 with sum or mean, i32 or i64 with sum");
+        return ln_sync_got(error, "dtype %d, operation %d", (int)dtype, (int)operation);
+    }
+    if (ring->broken.code) {
+        if (error) *error = ring->broken;
+        return (linnet_status)ring->broken.code;
+    }
+    if (ring->core.size == 1) return LINNET_OK;
+    ln_sync_ring_begin(&ring->core, data, count, dtype, (int)operation);
+    return reduce(ring, error);
+}
+
+void linnet_ring_free(linnet_ring *ring) {
+    if (!ring) return;
+    if (ring->left && ring->right && ring->right->open) {
+        ln_sync_stream_control(ring->right->stream, &(ln_sync_header){.type = LN_SYNC_BYE}, NULL, 0);
+        flush(ring);
+    }
+    ln_sync_ring_link_free(ring->left);
+    ln_sync_ring_link_free(ring->right);
+    ln_sync_security_free(ring->security);
+    free(ring->core.scratch);
+    free(ring);
+}

@@ -1,0 +1,447 @@
+/* posix_ring_meet.c - how the ranks of a ring find one another: all tell rank 0 where they are reached, rank 0 tells
+ * all; then each connects to its right neighbour. docs/protocol.md, "Rings". */
+#include "sync/transport_medium.h"
+
+#include "sync/error.h"
+#include "sync/posix_ring.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { ADDRESS_MAX = 200, RETRY_FIRST_MS = 20, RETRY_LAST_MS = 500, HELLO_MS = 5000 };
+enum { TO_MEET = 0, AS_NEIGHBOUR = 1 }; /* hello.epoch: what the connection is for */
+
+typedef struct meeting {
+    linnet_ring *ring;
+    const linnet_ring_config *config;
+    ln_sync_listener *listener, *door; /* where our neighbour reaches us; where rank 0 waits for all */
+    ring_link **links;                 /* size + 1 of them: rank 0's with the others, and such as are unknown yet */
+    int count;
+    ring_link *left, *right, *zero;
+    char *table; /* lines: the ring's id, then the address of each rank */
+    uint64_t until;
+} meeting;
+
+/* ---- frames ------------------------------------------------------------------------------------------------------ */
+
+static void say_hello(ring_link *link, int purpose) {
+    const ln_sync_ring *core = &link->ring->core;
+    unsigned char bytes[LN_SYNC_HELLO_BYTES];
+    ln_sync_hello hello = {.lowest = LN_SYNC_VERSION,
+                           .highest = LN_SYNC_VERSION,
+                           .role = LN_SYNC_PEER,
+                           .encodings = 1,
+                           .incarnation = link->ring->id,
+                           .last_step = LN_SYNC_NONE,
+                           .epoch = (uint64_t)purpose,
+                           .worker = (uint32_t)core->rank,
+                           .group = (uint32_t)core->size,
+                           .chunk = link->ring->chunk};
+    ln_sync_hello_write(&hello, bytes);
+    link->meets = purpose == TO_MEET;
+    ln_sync_stream_control(link->stream,
+                           &(ln_sync_header){.type = LN_SYNC_HELLO, .job = link->ring->id, .worker = hello.worker},
+                           bytes, sizeof bytes);
+}
+
+static ln_sync_refusal refuse(ring_link *link, ln_sync_refusal why, const char *text) {
+    ln_sync_stream_refuse(link->stream, why, 0, text);
+    return LN_SYNC_FINE; /* the stream has failed already, with more words than the code has */
+}
+
+/* The handshake is done: all frames carry the connecting side's rank. */
+static void agree(ring_link *link, uint64_t id, int worker) {
+    ln_sync_stream_open(link->stream, id, (uint32_t)worker, 0, link->ring->chunk);
+    ln_sync_stream_expect(link->stream,
+                          1u << LN_SYNC_SEGMENT | 1u << LN_SYNC_HEARTBEAT | 1u << LN_SYNC_REFUSE | 1u << LN_SYNC_BYE);
+    link->open = !link->meets;
+    if (link->open) *(link->accepted ? &link->ring->core.left : &link->ring->core.right) = link->stream;
+}
+
+static void welcome(ring_link *link, int rank) {
+    unsigned char bytes[LN_SYNC_WELCOME_BYTES];
+    const uint64_t id = link->meets ? 0 : link->ring->id;
+    const ln_sync_welcome given = {.version = LN_SYNC_VERSION,
+                                   .shards = 1,
+                                   .encodings = 1,
+                                   .worker = (uint32_t)rank,
+                                   .epoch = 1,
+                                   .applied = LN_SYNC_NONE,
+                                   .chunk = link->ring->chunk,
+                                   .heartbeat = (uint32_t)link->ring->timeout_ms,
+                                   .lease = (uint32_t)link->ring->timeout_ms};
+    ln_sync_welcome_write(&given, bytes);
+    ln_sync_stream_control(link->stream,
+                           &(ln_sync_header){.type = LN_SYNC_WELCOME, .job = id, .worker = (uint32_t)rank}, bytes,
+                           sizeof bytes);
+    link->rank = rank;
+    agree(link, id, rank);
+}
+
+static ln_sync_refusal hello_came(ring_link *link, const ln_sync_hello *hello) {
+    const ln_sync_ring *core = &link->ring->core;
+    char text[LN_SYNC_REFUSE_TEXT];
+    if (!link->accepted || link->rank >= 0 || link->greeted) return LN_SYNC_UNEXPECTED;
+    if (hello->lowest > LN_SYNC_VERSION || hello->highest < LN_SYNC_VERSION)
+        return refuse(link, LN_SYNC_BAD_VERSION, "this ring speaks version 1 of the protocol");
+    if (hello->role != LN_SYNC_PEER) return refuse(link, LN_SYNC_UNEXPECTED, "here ranks of a ring meet");
+    if (hello->group != (uint32_t)core->size) {
+        snprintf(text, sizeof text, "the ring has %d ranks, not %u", core->size, (unsigned)hello->group);
+        return refuse(link, LN_SYNC_MODEL_DIFFERS, text);
+    }
+    link->meets = hello->epoch == TO_MEET;
+    if (link->meets ? core->rank != 0 || hello->worker == 0 || hello->worker >= (uint32_t)core->size
+                    : hello->worker != (uint32_t)ln_sync_ring_left(core)) {
+        snprintf(text, sizeof text, "rank %u has no place here", (unsigned)hello->worker);
+        return refuse(link, LN_SYNC_UNEXPECTED, text);
+    }
+    if (link->meets) {
+        welcome(link, (int)hello->worker);
+    } else { /* it may have the table before us: answered when we know the ring's id */
+        link->greeted = true;
+        link->claim = hello->incarnation;
+    }
+    return LN_SYNC_FINE;
+}
+
+ln_sync_refusal ln_sync_ring_meet_frame(ring_link *link, const ln_sync_header *header, const void *payload) {
+    ln_sync_hello hello;
+    ln_sync_welcome welcomed;
+    ln_sync_refuse refused;
+    switch (header->type) {
+    case LN_SYNC_HELLO:
+        return ln_sync_hello_read(&hello, payload, header->length) ? hello_came(link, &hello) : LN_SYNC_MALFORMED;
+    case LN_SYNC_WELCOME:
+        if (link->accepted || link->rank >= 0) return LN_SYNC_UNEXPECTED;
+        if (!ln_sync_welcome_read(&welcomed, payload, header->length)) return LN_SYNC_MALFORMED;
+        link->rank = link->meets ? 0 : ln_sync_ring_right(&link->ring->core);
+        agree(link, link->meets ? 0 : link->ring->id, link->ring->core.rank);
+        return LN_SYNC_FINE;
+    case LN_SYNC_SEGMENT: link->text_came += header->length; return LN_SYNC_FINE;
+    case LN_SYNC_REFUSE:
+        if (!ln_sync_refuse_read(&refused, payload, header->length)) return LN_SYNC_MALFORMED;
+        ln_sync_fail(&link->error, LINNET_REFUSED, "rank %d refuses: %s", link->meets ? 0 : link->rank,
+                     refused.text[0] ? refused.text : ln_sync_refusal_name(refused.why));
+        link->told = true;
+        return LN_SYNC_FINE;
+    case LN_SYNC_HEARTBEAT:
+    case LN_SYNC_BYE: return LN_SYNC_FINE;
+    default: return LN_SYNC_UNEXPECTED;
+    }
+}
+
+/* Addresses come as one message of a size that the number of ranks bounds. */
+ln_sync_refusal ln_sync_ring_meet_place(ring_link *link, const ln_sync_header *header, void **destination) {
+    const uint64_t most = link->accepted ? ADDRESS_MAX : (uint64_t)ADDRESS_MAX * ((uint64_t)link->ring->core.size + 1);
+    if (header->type != LN_SYNC_SEGMENT || !link->meets || header->offset != link->text_came) return LN_SYNC_UNEXPECTED;
+    if (header->total == 0 || header->total > most) return LN_SYNC_OVER_LIMIT;
+    if (!link->text) {
+        link->text = calloc(1, (size_t)header->total + 1);
+        link->text_size = header->total;
+        if (!link->text) return LN_SYNC_OVER_LIMIT;
+    }
+    if (header->total != link->text_size) return LN_SYNC_WRONG_LENGTH;
+    *destination = link->text + header->offset;
+    return LN_SYNC_FINE;
+}
+
+static bool has_text(const ring_link *link) { return link && link->text_size && link->text_came == link->text_size; }
+
+static void send_text(ring_link *link, const char *text) {
+    ln_sync_stream_bulk(link->stream, &(ln_sync_header){.type = LN_SYNC_SEGMENT, .tensor = UINT32_MAX}, text,
+                        strlen(text), 0);
+}
+
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
+
+static bool is_loopback(const char *host) {
+    return !host[0] || strcmp(host, "localhost") == 0 || strcmp(host, "::1") == 0 || strncmp(host, "127.", 4) == 0;
+}
+
+/* Where this rank listens when nobody says: beside the meeting. */
+static void own_address(const ln_sync_address *meeting, int rank, char *text, size_t size) {
+    if (meeting->kind != LN_SYNC_TCP)
+        snprintf(text, size, "%s:%s.%d", meeting->kind == LN_SYNC_SHM ? "shm" : "unix", meeting->path, rank);
+    else
+        snprintf(text, size, is_loopback(meeting->host) ? ":0" : "*:0");
+}
+
+static bool is_everywhere(const char *address) {
+    return strncmp(address, "0.0.0.0:", 8) == 0 || strncmp(address, "[::]:", 5) == 0;
+}
+
+/* `address`, on the host of `host` when it names none. */
+static void reached_at(const char *address, const char *host, char *text, size_t size) {
+    const char *port = strrchr(address, ':'), *end = strrchr(host, ':');
+    if (is_everywhere(address) && end)
+        snprintf(text, size, "%.*s%s", (int)(end - host), host, port);
+    else
+        snprintf(text, size, "%s", address);
+}
+
+/* Line `i` of the table. */
+static bool line_of(const char *table, int i, char *text, size_t size) {
+    while (i-- > 0 && table) table = (table = strchr(table, '\n')) ? table + 1 : NULL;
+    const char *end = table ? strchr(table, '\n') : NULL;
+    if (!end || (size_t)(end - table) >= size) return false;
+    snprintf(text, size, "%.*s", (int)(end - table), table);
+    return true;
+}
+
+/* ---- the steps of a meeting -------------------------------------------------------------------------------------- */
+
+static linnet_status late(meeting *m, linnet_error *error) {
+    const ln_sync_ring *core = &m->ring->core;
+    int missing = 0, ranks = 0;
+    if (core->rank == 0 && !m->table) {
+        for (int rank = core->size - 1; rank > 0; rank--) {
+            bool here = false;
+            for (int i = 0; i < m->count; i++) here = here || (has_text(m->links[i]) && m->links[i]->rank == rank);
+            if (here) continue;
+            missing = rank;
+            ranks++;
+        }
+    } else if (m->table) {
+        missing = m->right && m->right->open ? ln_sync_ring_left(core) : ln_sync_ring_right(core);
+        ranks = 1;
+    }
+    ln_sync_fail(error, LINNET_TIMED_OUT, "rank %d%s did not come to the ring within %.1f s", missing,
+                 ranks > 1 ? " and others" : "", m->ring->timeout_ms / 1000.0);
+    ln_sync_at(error, m->config->address);
+    if (ranks > 0) ln_sync_got(error, "%d of %d ranks", core->size - ranks, core->size);
+    ln_sync_hint(error, "start all ranks with one address; a firewall or another address may keep them apart");
+    if (error) error->op_index = missing;
+    return LINNET_TIMED_OUT;
+}
+
+/* Takes who waits at either door. */
+static linnet_status accept_all(meeting *m, linnet_error *error) {
+    ln_sync_listener *const doors[2] = {m->listener, m->door};
+    for (int d = 0; d < 2; d++)
+        while (doors[d] && m->count <= m->ring->core.size) {
+            ln_sync_transport *transport = NULL;
+            if (ln_sync_accept(doors[d], &transport, NULL) || !transport) break;
+            ring_link *link = ln_sync_ring_link_new(m->ring, transport, true);
+            if (!link) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection of the ring");
+            m->links[m->count++] = link;
+        }
+    return LINNET_OK;
+}
+
+static void forget(meeting *m, int i) {
+    ln_sync_ring_link_free(m->links[i]);
+    m->links[i] = m->links[--m->count];
+}
+
+/* Drops what ended, takes the left neighbour out, and lets a rank that came again replace itself. */
+static void sort_links(meeting *m) {
+    const uint64_t now = ln_sync_ring_clock();
+    for (int i = m->count - 1; i >= 0; i--) {
+        ring_link *link = m->links[i];
+        if (link->greeted && link->rank < 0 && m->ring->id) {
+            if (link->claim == m->ring->id)
+                welcome(link, ln_sync_ring_left(&m->ring->core));
+            else
+                refuse(link, LN_SYNC_UNKNOWN_JOB, "this is another ring");
+        }
+        const bool over = link->flow == LN_SYNC_ENDED || link->flow == LN_SYNC_BROKEN;
+        const bool failed = ln_sync_stream_failure(link->stream) && ln_sync_stream_idle(link->stream);
+        if (over || failed || (link->rank < 0 && !link->greeted && now - link->since > HELLO_MS)) {
+            forget(m, i);
+        } else if (link->open && !m->left) {
+            m->left = link;
+            m->links[i] = m->links[--m->count];
+        }
+    }
+    for (int i = 0; i < m->count; i++)
+        for (int k = m->count - 1; k > i; k--)
+            if (m->links[i]->rank >= 0 && m->links[i]->rank == m->links[k]->rank && !m->table) {
+                ring_link *newer = m->links[k];
+                m->links[k] = m->links[i];
+                m->links[i] = newer;
+                forget(m, k);
+            }
+}
+
+static linnet_status turn(meeting *m, ring_link *ours, linnet_error *error) {
+    ln_sync_listener *doors[2];
+    int open = 0;
+    const uint64_t now = ln_sync_ring_clock();
+    if (now >= m->until) return late(m, error);
+    if (m->listener) doors[open++] = m->listener;
+    if (m->door) doors[open++] = m->door;
+    ring_link *all[3] = {ours, m->left, m->right == ours ? NULL : m->right};
+    memcpy(m->links + m->count, all, sizeof all); /* room for these was made */
+    const uint64_t left = m->until - now;
+    ln_sync_ring_turn(m->links, m->count + 3, doors, open, left < RETRY_FIRST_MS ? (int)left : RETRY_FIRST_MS);
+    linnet_status status = accept_all(m, error);
+    sort_links(m);
+    return status;
+}
+
+/* Connects to `address` until somebody welcomes us there. */
+static linnet_status connect_to(meeting *m, const char *address, int purpose, ring_link **out, linnet_error *error) {
+    uint64_t wait = RETRY_FIRST_MS;
+    for (;;) {
+        ln_sync_transport *transport;
+        linnet_status status = ln_sync_connect(address, m->ring->security, m->ring->insecure, &transport, error);
+        if (status && status != LINNET_UNREACHABLE) return status;
+        ring_link *link = status ? NULL : ln_sync_ring_link_new(m->ring, transport, false);
+        if (!status && !link) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");
+        if (link) say_hello(link, purpose);
+        while (link && link->rank < 0 && !link->told && link->flow != LN_SYNC_ENDED && link->flow != LN_SYNC_BROKEN)
+            if ((status = turn(m, link, error))) {
+                ln_sync_ring_link_free(link);
+                return status;
+            }
+        if (link && link->rank >= 0) {
+            *out = link;
+            return LINNET_OK;
+        }
+        if (link && (link->told || link->error.code == LINNET_NOT_AUTHENTICATED)) {
+            if (error) *error = link->error;
+            ln_sync_at(error, address);
+            status = (linnet_status)link->error.code;
+            ln_sync_ring_link_free(link);
+            return status;
+        }
+        ln_sync_ring_link_free(link); /* not there yet */
+        for (const uint64_t again = ln_sync_ring_clock() + wait; ln_sync_ring_clock() < again;)
+            if ((status = turn(m, NULL, error))) return status;
+        wait = wait * 2 < RETRY_LAST_MS ? wait * 2 : RETRY_LAST_MS;
+    }
+}
+
+/* Rank 0: collects all addresses, and gives them to all. */
+static linnet_status gather(meeting *m, linnet_error *error) {
+    const int size = m->ring->core.size;
+    char id[32];
+    linnet_status status;
+    for (int here = 0; here < size - 1;) {
+        if ((status = turn(m, NULL, error))) return status;
+        here = 0;
+        for (int i = 0; i < m->count; i++) here += m->links[i]->meets && has_text(m->links[i]);
+    }
+    const size_t room = (size_t)ADDRESS_MAX * ((size_t)size + 1);
+    if (!(m->table = malloc(room))) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    m->ring->id = ((uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec) ^ (uint64_t)getpid() << 40;
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)m->ring->id);
+    size_t used = (size_t)snprintf(m->table, room, "%s\n%.150s\n", id, ln_sync_listener_address(m->listener));
+    for (int rank = 1; rank < size; rank++)
+        for (int i = 0; i < m->count; i++)
+            if (m->links[i]->rank == rank && m->links[i]->meets) {
+                char text[ADDRESS_MAX];
+                reached_at(m->links[i]->text, ln_sync_transport_peer(m->links[i]->transport), text, sizeof text);
+                used += (size_t)snprintf(m->table + used, room - used, "%.190s\n", text);
+            }
+    for (int i = 0; i < m->count; i++)
+        if (m->links[i]->meets) send_text(m->links[i], m->table);
+    for (bool idle = false; !idle;) {
+        if ((status = turn(m, NULL, error))) return status;
+        idle = true;
+        for (int i = 0; i < m->count; i++)
+            idle = idle && (!m->links[i]->meets || ln_sync_stream_idle(m->links[i]->stream));
+    }
+    return LINNET_OK;
+}
+
+/* The others: tell rank 0 our address, and learn all of them. */
+static linnet_status ask(meeting *m, linnet_error *error) {
+    linnet_status status = connect_to(m, m->config->address, TO_MEET, &m->zero, error);
+    char id[32];
+    if (status) return status;
+    send_text(m->zero, ln_sync_listener_address(m->listener));
+    m->until = ln_sync_ring_clock() + (uint64_t)m->ring->timeout_ms + 1000; /* rank 0 knows better who is late */
+    while (!has_text(m->zero)) {
+        if ((status = turn(m, m->zero, error))) return status;
+        if (has_text(m->zero) || !(m->zero->told || m->zero->flow == LN_SYNC_ENDED || m->zero->flow == LN_SYNC_BROKEN))
+            continue;
+        if (!m->zero->told) {
+            ln_sync_fail(&m->zero->error, LINNET_CONNECTION_LOST, "rank 0 is lost before the ring was made");
+            ln_sync_hint(&m->zero->error, "see what rank 0 says; another process may have come with our rank");
+        }
+        ln_sync_at(&m->zero->error, m->config->address);
+        m->zero->error.op_index = 0;
+        if (error) *error = m->zero->error;
+        return (linnet_status)m->zero->error.code;
+    }
+    m->table = m->zero->text;
+    m->zero->text = NULL;
+    if (!line_of(m->table, 0, id, sizeof id))
+        return ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "rank 0 sends no table of addresses");
+    m->ring->id = strtoull(id, NULL, 16);
+    return LINNET_OK;
+}
+
+static linnet_status join(meeting *m, linnet_error *error) {
+    const ln_sync_ring *core = &m->ring->core;
+    const int right = ln_sync_ring_right(core);
+    char line[ADDRESS_MAX], address[ADDRESS_MAX];
+    linnet_status status;
+    if (!line_of(m->table, 1 + right, line, sizeof line)) {
+        ln_sync_fail(error, LINNET_PROTOCOL_ERROR, "the table of addresses has no rank %d", right);
+        return LINNET_PROTOCOL_ERROR;
+    }
+    reached_at(line, m->config->address, address, sizeof address); /* rank 0 may be named by its meeting alone */
+    if ((status = connect_to(m, address, AS_NEIGHBOUR, &m->right, error))) return status;
+    while (!m->left)
+        if ((status = turn(m, NULL, error))) return status;
+    return LINNET_OK;
+}
+
+static linnet_status listen_at(meeting *m, linnet_error *error) {
+    ln_sync_address parts;
+    char text[ADDRESS_MAX];
+    linnet_status status = ln_sync_address_parse(m->config->address, &parts, error);
+    if (status) return status;
+    if (parts.kind == LN_SYNC_TCP && strcmp(parts.port, "0") == 0) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "nobody would find rank 0 on a port that the system picks");
+        ln_sync_at(error, m->config->address);
+        return ln_sync_hint(error, "give a port, or unix:PATH on one machine");
+    }
+    own_address(&parts, m->ring->core.rank, text, sizeof text);
+    status = ln_sync_listen(m->config->listen ? m->config->listen : text, m->ring->security, m->ring->insecure,
+                            &m->listener, error);
+    if (!status && m->ring->core.rank == 0)
+        status = ln_sync_listen(m->config->address, m->ring->security, m->ring->insecure, &m->door, error);
+    return status;
+}
+
+/* Rank 0 gives up: the others learn why. */
+static void give_up(meeting *m, const char *why) {
+    const uint64_t until = ln_sync_ring_clock() + 200;
+    for (int i = 0; i < m->count; i++)
+        if (m->links[i]->meets) ln_sync_stream_refuse(m->links[i]->stream, LN_SYNC_TOO_SLOW, 0, why);
+    while (m->count > 0 && ln_sync_ring_clock() < until) {
+        ln_sync_ring_turn(m->links, m->count, NULL, 0, 5);
+        sort_links(m);
+    }
+}
+
+linnet_status ln_sync_ring_meet(linnet_ring *ring, const linnet_ring_config *config, linnet_error *error) {
+    meeting m = {.ring = ring, .config = config, .until = ln_sync_ring_clock() + (uint64_t)ring->timeout_ms};
+    m.links = calloc((size_t)ring->core.size + 5, sizeof *m.links);
+    linnet_status status = m.links ? listen_at(&m, error) : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+    if (!status) status = ring->core.rank == 0 ? gather(&m, error) : ask(&m, error);
+    if (!status) status = join(&m, error);
+    if (status) {
+        if (ring->core.rank == 0 && error) give_up(&m, error->what);
+        ln_sync_ring_link_free(m.left);
+        ln_sync_ring_link_free(m.right);
+    } else {
+        ring->left = m.left;
+        ring->right = m.right;
+    }
+    for (int i = 0; m.links && i < m.count; i++) ln_sync_ring_link_free(m.links[i]);
+    ln_sync_ring_link_free(m.zero);
+    ln_sync_listener_free(m.listener);
+    ln_sync_listener_free(m.door);
+    free(m.links);
+    free(m.table);
+    return status;
+}

@@ -1,0 +1,63 @@
+/* posix_server.h - what a linnet_server is made of: for the posix_serve*.c files alone. */
+#ifndef LN_SYNC_POSIX_SERVER_H
+#define LN_SYNC_POSIX_SERVER_H
+
+#include "sync/apply.h"
+#include "sync/posix_metrics.h"
+#include "sync/posix_poller.h"
+#include "sync/posix_storage.h"
+
+#include "linnet_sync.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* One connection. */
+typedef struct posix_peer {
+    struct posix_peer *next, *previous; /* of all */
+    struct posix_peer *now_next;        /* of those that have something poll cannot see */
+    ln_sync_transport *transport;
+    ln_sync_stream *stream;
+    int mask;               /* what the poller waits for */
+    bool now, ended;        /* ended: nothing more comes or goes */
+    uint64_t closing_since; /* 0: it stays */
+} posix_peer;
+
+typedef struct posix_listener {
+    struct linnet_server *server;
+    ln_sync_listener *listener;
+    uint64_t closed_until; /* 0: the poller waits for it */
+} posix_listener;
+
+struct linnet_server {
+    pthread_mutex_t mutex; /* all below; the loop gives it away while it waits */
+    atomic_int waiting;    /* threads that want it */
+    atomic_bool stop;
+    int wake[2]; /* a pipe that ends a wait */
+    linnet_model *model;
+    linnet_store *store;
+    bool own_store;
+    ln_sync_manifest *manifest;
+    ln_sync_sessions *sessions;
+    ln_sync_folder *folder;
+    ln_sync_server *core;
+    ln_sync_security *security;
+    ln_sync_poller *poller;
+    ln_sync_metrics *metrics;
+    posix_listener *listeners;
+    int listener_count;
+    posix_peer *peers, *nows;
+    uint32_t closing;
+    uint64_t journal_limit, created_version;
+    int spin_score; /* whether asking again soon has paid */
+    unsigned probe;
+};
+
+uint64_t ln_sync_now(void);
+/* One turn of the loop: waits for at most timeout_ms, moves what can move. True: something came. */
+bool ln_sync_server_turn(linnet_server *server, int timeout_ms);
+void ln_sync_close_peer(linnet_server *server, posix_peer *peer);
+/* Something waits to be sent. */
+bool ln_sync_server_busy(const linnet_server *server);
+
+#endif

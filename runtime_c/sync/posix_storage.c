@@ -1,0 +1,222 @@
+/* posix_storage.c - a server's folder: who holds it, its epoch, its snapshot. posix_journal.c is the journal.
+ * Files are replaced whole: written beside, synced, renamed. */
+#define _DEFAULT_SOURCE
+#include "sync/posix_storage.h"
+
+#include "sync/error.h"
+#include "sync/posix_journal.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+struct ln_sync_folder {
+    char *path;
+    int lock;
+    uint64_t epoch;
+    linnet_sync_durability durability;
+    linnet_store *store;
+    const linnet_model *model;
+    ln_sync_journal *journal;
+};
+
+/* "<folder>/<name>", to be freed. */
+static char *inside(const char *folder, const char *name) {
+    const size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path) snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
+static linnet_status no_memory(linnet_error *error) {
+    return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the folder of a server");
+}
+
+static linnet_status failed(linnet_error *error, const char *what, const char *path) {
+    ln_sync_fail(error, LINNET_WRITE_FAILED, "%s", what);
+    ln_sync_at(error, path);
+    return ln_sync_got(error, "%s", strerror(errno)), LINNET_WRITE_FAILED;
+}
+
+static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {
+    char *path = inside(f->path, "lock"), holder[32] = "";
+    linnet_status status = LINNET_OK;
+    if (!path) return no_memory(error);
+    f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (f->lock < 0) {
+        status = failed(error, "the lock of a server's folder cannot be made", path);
+    } else if (flock(f->lock, LOCK_EX | LOCK_NB)) {
+        const ssize_t n = pread(f->lock, holder, sizeof holder - 1, 0);
+        holder[n > 0 ? n : 0] = 0;
+        ln_sync_fail(error, LINNET_SUPERSEDED, "another server holds this folder");
+        ln_sync_at(error, f->path);
+        ln_sync_got(error, "process %.20s", holder[0] ? holder : "of an unknown number");
+        status = (ln_sync_hint(error, "end that one first, or give this one a folder of its own"), LINNET_SUPERSEDED);
+    } else {
+        const int n = snprintf(holder, sizeof holder, "%ld", (long)getpid());
+        if (ftruncate(f->lock, 0) || pwrite(f->lock, holder, (size_t)n, 0) != n)
+            status = failed(error, "the lock of a server's folder cannot be written", path);
+    }
+    free(path);
+    return status;
+}
+
+/* Times are above all earlier epochs, also those of folders that are gone. */
+uint64_t ln_sync_fresh_epoch(uint64_t last) {
+    struct timespec time;
+    uint64_t ms;
+    clock_gettime(CLOCK_REALTIME, &time);
+    ms = (uint64_t)time.tv_sec * 1000 + (uint64_t)time.tv_nsec / 1000000;
+    return ms > last ? ms : last + 1;
+}
+
+static linnet_status write_whole(const char *folder, const char *path, const char *text, linnet_error *error) {
+    const size_t size = strlen(path) + 6;
+    char *part = malloc(size);
+    int fd, directory;
+    bool ok;
+    if (!part) return no_memory(error);
+    snprintf(part, size, "%s.part", path);
+    fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fsync(fd) == 0;
+    if (fd >= 0 && close(fd)) ok = false;
+    ok = ok && rename(part, path) == 0;
+    free(part);
+    if (!ok) return failed(error, "a file of a server's folder cannot be written", path);
+    directory = open(folder, O_RDONLY | O_CLOEXEC);
+    if (directory >= 0) {
+        fsync(directory);
+        close(directory);
+    }
+    return LINNET_OK;
+}
+
+static linnet_status raise_epoch(ln_sync_folder *f, linnet_error *error) {
+    char *path = inside(f->path, "epoch"), text[32] = "";
+    uint64_t last = 0;
+    linnet_status status = LINNET_OK;
+    int fd;
+    if (!path) return no_memory(error);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        const ssize_t n = read(fd, text, sizeof text - 1);
+        text[n > 0 ? n : 0] = 0;
+        close(fd);
+        if (sscanf(text, "%" SCNu64, &last) != 1 || last > UINT64_MAX / 2) {
+            ln_sync_fail(error, LINNET_CORRUPT, "the epoch of a server's folder cannot be read");
+            ln_sync_at(error, path);
+            status = (ln_sync_hint(error, "write a number into it that is above all epochs of this server's past"),
+                      LINNET_CORRUPT);
+        }
+    }
+    f->epoch = ln_sync_fresh_epoch(last);
+    snprintf(text, sizeof text, "%" PRIu64 "\n", f->epoch);
+    if (!status) status = write_whole(f->path, path, text, error);
+    free(path);
+    return status;
+}
+
+linnet_status ln_sync_folder_open(const char *path, linnet_sync_durability durability, linnet_store *store,
+                                  const linnet_model *model, ln_sync_folder **out, linnet_error *error) {
+    ln_sync_folder *f = calloc(1, sizeof *f);
+    char *journal = inside(path, "journal");
+    linnet_status status;
+    *out = NULL;
+    if (f) f->path = inside(path, ""), f->lock = -1;
+    if (!f || !f->path || !journal) {
+        ln_sync_folder_free(f);
+        free(journal);
+        return no_memory(error);
+    }
+    f->path[strlen(f->path) - 1] = 0;
+    f->durability = durability;
+    f->store = store;
+    f->model = model;
+    status = mkdir(path, 0777) && errno != EEXIST ? failed(error, "the folder of a server cannot be made", path)
+                                                  : take_lock(f, error);
+    if (!status) status = raise_epoch(f, error);
+    if (!status)
+        status = ln_sync_journal_open(journal, linnet_model_metadata(model, "digest"), durability == LINNET_SYNC_FSYNC,
+                                      &f->journal, error);
+    free(journal);
+    if (status) {
+        ln_sync_folder_free(f);
+        return status;
+    }
+    *out = f;
+    return LINNET_OK;
+}
+
+void ln_sync_folder_free(ln_sync_folder *f) {
+    if (!f) return;
+    ln_sync_journal_free(f->journal);
+    if (f->lock >= 0) close(f->lock);
+    free(f->path);
+    free(f);
+}
+
+uint64_t ln_sync_folder_epoch(const ln_sync_folder *f) { return f->epoch; }
+
+uint64_t ln_sync_folder_journal(const ln_sync_folder *f) { return ln_sync_journal_size(f->journal); }
+
+/* ---- snapshot ---------------------------------------------------------------------------------------------------- */
+
+static linnet_status load_snapshot(ln_sync_folder *f, const char *path, ln_sync_server *server, linnet_error *error) {
+    linnet_model *kept = NULL;
+    const char *table;
+    linnet_status status;
+    if (access(path, F_OK)) return LINNET_OK;
+    status = linnet_model_open(path, NULL, &kept, error);
+    if (status) return status;
+    table = linnet_model_metadata(kept, "sync.table");
+    status = linnet_store_load(f->store, path, error);
+    if (!status && !table) {
+        status = ln_sync_fail(error, LINNET_OTHER_MODEL, "this checkpoint is no snapshot of a server");
+        ln_sync_at(error, path);
+    }
+    if (!status) status = ln_sync_server_restore(server, table, error);
+    linnet_model_free(kept);
+    return status;
+}
+
+linnet_status ln_sync_folder_restore(ln_sync_folder *f, ln_sync_server *server, linnet_error *error) {
+    char *path = inside(f->path, "snapshot.lnt");
+    linnet_status status;
+    if (!path) return no_memory(error);
+    status = load_snapshot(f, path, server, error);
+    free(path);
+    return status ? status : ln_sync_journal_replay(f->journal, server, error);
+}
+
+static linnet_status save(void *context, const char *table, char *where, size_t size, linnet_error *error) {
+    ln_sync_folder *f = context;
+    const char *const metadata[] = {"sync.table", table};
+    linnet_checkpoint_config config;
+    char *path = inside(f->path, "snapshot.lnt");
+    linnet_status status;
+    if (!path) return no_memory(error);
+    linnet_checkpoint_config_init(&config);
+    config.metadata = metadata;
+    config.metadata_count = 1;
+    status = linnet_store_save(f->store, path, &config, error);
+    snprintf(where, size, "%s", path);
+    free(path);
+    return status ? status : ln_sync_journal_clear(f->journal, error);
+}
+
+static linnet_status append(void *context, const ln_sync_slice *parts, int count, linnet_error *error) {
+    ln_sync_folder *f = context;
+    return ln_sync_journal_append(f->journal, parts, count, error);
+}
+
+ln_sync_storage ln_sync_folder_storage(ln_sync_folder *f) {
+    const ln_sync_storage storage = {f, f->durability == LINNET_SYNC_VOLATILE ? NULL : append, save};
+    return storage;
+}

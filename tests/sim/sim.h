@@ -1,0 +1,180 @@
+/* sim.h - a cluster in one process: servers, workers and the network between them under a clock of its own, from a
+ * seed. network.c moves bytes, server.c and worker.c are the processes, faults.c breaks things, main.c checks what must
+ * hold. */
+#ifndef SIM_H
+#define SIM_H
+
+#include "linnet_sync.h"
+
+#include "sync/server_core.h"
+#include "sync/worker_core.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+    WORKERS = 6,
+    SHARDS = 2,
+    PUSHES = 128, /* each push of a worker has an element of `counts` and a row of `table` */
+    CELLS = WORKERS * PUSHES,
+    BIG = 3000,  /* elements of `big`: three chunks */
+    ROWS = 2048, /* of `table`; those from CELLS on belong to all */
+    WIDTH = 2,
+    PUSHED_ROWS = 1100, /* at most, by one worker */
+    CONNECTIONS = 64,
+    PIPE = 256 << 10,
+    UNIT = 840, /* divisible by every number of workers: means are exact */
+    TENSORS = 8,
+};
+
+#define US UINT64_C(1000)
+#define MS UINT64_C(1000000)
+
+typedef enum sim_mode { SYNCHRONOUS, BACKUP, ASYNCHRONOUS, GROUPS, MODES } sim_mode;
+
+/* One direction of a connection: bytes in flight, in order. */
+typedef struct pipe {
+    unsigned char *bytes; /* PIPE, a ring */
+    size_t begin, used, capacity;
+    struct segment {
+        uint64_t due;
+        size_t size;
+    } segments[256];
+    int first, count;
+    uint64_t stalled_until;
+    bool ended; /* nothing comes behind these bytes: the sender has closed */
+    uint64_t ended_due;
+} pipe;
+
+typedef struct connection {
+    bool used;
+    int worker, link, shard;       /* worker -1: somebody else */
+    bool worker_side, server_side; /* these ends are open */
+    uint64_t accept_at;            /* when the server takes it; 0: it has */
+    ln_sync_stream *stream;        /* the server's */
+    struct server *server;
+    pipe to_server, to_worker;
+    uint64_t latency, jitter, per_byte; /* ns */
+    bool deaf;                          /* the worker's end reads nothing */
+    bool lost_silently;                 /* ends are not told of each other's end */
+} connection;
+
+/* What outlives a server process. */
+typedef struct disk {
+    bool locked;
+    uint64_t epoch;
+    bool has_snapshot;
+    float *values[TENSORS];
+    unsigned char *counts; /* [CELLS] how often each push was applied, as of the snapshot */
+    char *table;
+    struct record {
+        unsigned char *bytes;
+        size_t size;
+        bool torn;
+    } *records;
+    size_t count, room;
+} disk;
+
+typedef struct server {
+    int shard;
+    ln_sync_server *core; /* NULL: it is not running */
+    ln_sync_manifest *manifest;
+    void *context; /* of its callbacks */
+    disk *disk;
+    uint64_t epoch;
+    float *values[TENSORS], *gradients[TENSORS];
+    int64_t *ids;
+    uint64_t rows[TENSORS];
+    unsigned char *counts; /* [CELLS] */
+    uint64_t restart_at, tick_at;
+    int die_in_append, die_in_save; /* at the n-th from now; 0: not */
+    float *left[TENSORS];           /* the values when it was killed: a restart gives the same bits */
+    bool left_whole, dying, zombie, replaying;
+    uint64_t restarts, updates;
+} server;
+
+typedef enum worker_phase { AGREEING, PULLING, COMPUTING, PUSHING, SAVING, LEAVING, GONE } worker_phase;
+
+typedef struct worker {
+    int number;
+    ln_sync_worker *core; /* NULL: it is not running */
+    linnet_store *store;
+    linnet_session *session;
+    worker_phase phase;
+    connection *connections[SHARDS];
+    uint64_t restart_at, ready_at; /* ready_at: when its gradient is computed */
+    uint64_t compute;              /* ns a step takes */
+    uint64_t epochs[SHARDS];
+    uint64_t step, push; /* that it computes or pushes; pushes of all its lives */
+    bool recorded[SHARDS], poisoned, done;
+    uint64_t restarts, steps;
+} worker;
+
+typedef struct sim {
+    uint64_t seed, state, now;
+    bool loud;
+    sim_mode mode;
+    int workers, shards, groups, target;
+    int64_t staleness;
+    ln_sync_server_config config;
+    uint64_t faults_end, deadline;
+    double fault_rate; /* per simulated ms */
+    bool faults[32];
+    uint64_t next_fault;
+    linnet_model *worker_model, *server_models[SHARDS];
+    linnet_plan *plan;
+    server servers[SHARDS], zombie;
+    disk disks[SHARDS], zombie_disk;
+    worker worker[WORKERS];
+    connection connections[CONNECTIONS];
+    /* what workers were told of a push: outcome + 1; 0: nothing. And as which step, in which life, they pushed it */
+    unsigned char acked[SHARDS][CELLS];
+    uint64_t pushed_as[SHARDS][CELLS], pushed_in[CELLS];
+    /* bytes that a worker once sent, to be sent again by somebody else */
+    unsigned char *recording;
+    size_t recorded;
+    connection *recorded_from;
+    uint64_t events, cuts, kills, master_kills;
+} sim;
+
+/* main.c: ends the program with the seed and the words. */
+_Noreturn void sim_fail(const sim *s, const char *format, ...);
+void sim_say(const sim *s, const char *format, ...);
+uint64_t sim_random(sim *s);
+uint64_t sim_below(sim *s, uint64_t n);
+bool sim_chance(sim *s, double p);
+ln_sync_host sim_host(sim *s);
+
+/* network.c */
+connection *net_connect(sim *s, int worker, int link, int shard);
+void net_put(sim *s, connection *c, pipe *p, const void *bytes, size_t size);
+/* True: something moved. */
+bool net_move(sim *s);
+uint64_t net_next(const sim *s);
+void net_close_worker(sim *s, connection *c);
+void net_close_server(sim *s, connection *c);
+/* Both ends see it, the server's and the worker's in any order; bytes in flight are lost, or some of them. */
+void net_cut(sim *s, connection *c, bool silently);
+void net_free(sim *s);
+
+/* server.c */
+void server_start(sim *s, server *p, int shard, disk *d);
+void server_kill(sim *s, server *p);
+bool server_turn(sim *s, server *p);
+void server_check(const sim *s, const server *p);
+server *server_for(sim *s, int worker, int shard);
+void server_free(server *p);
+void disk_free(disk *d);
+
+/* worker.c */
+void worker_start(sim *s, worker *p);
+void worker_kill(sim *s, worker *p);
+bool worker_turn(sim *s, worker *p);
+uint64_t worker_next(const sim *s, const worker *p);
+
+/* faults.c */
+void faults_choose(sim *s);
+void faults_happen(sim *s);
+
+#endif

@@ -1,0 +1,268 @@
+"""The ring all-reduce: sums and bits, all transports, ranks that are missing, wrong, dead or silent, and a ring of those
+that are left. Ranks are threads (the C code holds no lock of Python), those that die are processes."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet.sync import Ring
+
+
+def ranks(
+    size: int, work: Callable[[int], Any], *, only: tuple[int, ...] | None = None, timeout: float = 60
+) -> list[Any]:
+    """work(rank) in a thread each: what it returned, or the exception that it raised."""
+    found: list[Any] = [None] * size
+
+    def one(rank: int) -> None:
+        try:
+            found[rank] = work(rank)
+        except Exception as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,), daemon=True) for rank in only or range(size)]
+    for thread in threads:
+        thread.start()
+    until = time.monotonic() + timeout
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+        assert not thread.is_alive(), f"a rank hangs; the others: {found}"
+    return found
+
+
+def values(rank: int, count: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng([seed, rank, count]).normal(size=count).astype(np.float32)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
+def test_means_are_right_and_the_same_bits(size: int, tmp_path: Path) -> None:
+    counts = (0, 1, 2, size, size + 1, 1000, 65_537, 700_001)
+
+    def work(rank: int) -> list[bytes]:
+        with Ring(f"unix:{tmp_path}/ring", rank, size, timeout=20) as ring:
+            return [ring.all_reduce(values(rank, count), "mean").tobytes() for count in counts]
+
+    found = ranks(size, work)
+    assert all(result == found[0] for result in found), [r for r in found if isinstance(r, Exception)]
+    for count, got in zip(counts, found[0], strict=True):
+        expected = np.mean([values(rank, count).astype(np.float64) for rank in range(size)], axis=0)
+        np.testing.assert_allclose(np.frombuffer(got, np.float32), expected, rtol=0, atol=1e-6)
+
+
+def _by_hand(inputs: list[np.ndarray]) -> np.ndarray:
+    """Segment s: begun by rank s, to which s + 1, s + 2, ... add theirs, each own + come; divided by the last."""
+    size = len(inputs)
+    parts = [np.array_split(array, size) for array in inputs]
+    total = []
+    for segment in range(size):
+        value = parts[segment][segment]
+        for step in range(1, size):
+            value = parts[(segment + step) % size][segment] + value
+        total.append(value / np.float32(size))
+    return np.concatenate(total)
+
+
+def test_the_order_of_summation_is_the_documented_one(tmp_path: Path) -> None:
+    def work(rank: int) -> np.ndarray:
+        with Ring(f"unix:{tmp_path}/ring", rank, 3, timeout=20) as ring:
+            return ring.all_reduce(values(rank, 100_003), "mean")
+
+    expected = _by_hand([values(rank, 100_003) for rank in range(3)])
+    for got in ranks(3, work):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64"])
+def test_sums_of_other_dtypes(dtype: str, tmp_path: Path) -> None:
+    def work(rank: int) -> np.ndarray:
+        with Ring(f"unix:{tmp_path}/ring", rank, 4, timeout=20) as ring:
+            return ring.all_reduce(np.arange(10_007).astype(dtype).reshape(10_007, 1) * (rank + 1))
+
+    for got in ranks(4, work):
+        np.testing.assert_array_equal(got[:, 0], np.arange(10_007).astype(dtype) * 10)
+        assert got.dtype == dtype and got.shape == (10_007, 1)
+
+
+@pytest.mark.parametrize(("address", "listen"), [("unix:{}/ring", None), ("unix:{}/ring", ":0"), ("shm:{}/ring", None)])
+def test_transports(address: str, listen: str | None, tmp_path: Path) -> None:
+    def work(rank: int) -> float:
+        with Ring(address.format(tmp_path), rank, 3, listen=listen, timeout=20) as ring:
+            return float(ring.all_reduce(np.full(300_000, rank, np.float32))[299_999])
+
+    assert ranks(3, work) == [3.0, 3.0, 3.0]
+
+
+def test_meeting_over_tcp() -> None:
+    with socket.socket() as probe:  # the meeting's port must be known to all
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+
+    def work(rank: int) -> float:
+        with Ring(f"127.0.0.1:{port}", rank, 3, timeout=20) as ring:
+            return float(ring.all_reduce(np.ones(10, np.float32))[0])
+
+    assert ranks(3, work) == [3.0, 3.0, 3.0]
+
+
+def test_ranks_of_different_speed_wait_for_one_another(tmp_path: Path) -> None:
+    """A fast rank begins the next all-reduce while a slow one is still in the last: its bytes wait."""
+
+    def work(rank: int) -> list[float]:
+        out = []
+        with Ring(f"unix:{tmp_path}/ring", rank, 3, timeout=20) as ring:
+            for step in range(20):
+                if (step + rank) % 3 == 0:
+                    time.sleep(0.01)
+                out.append(float(ring.all_reduce(np.full(50_000, step + rank, np.float32)).sum()))
+        return out
+
+    assert ranks(3, work) == [[50_000.0 * (3 * step + 3) for step in range(20)]] * 3
+
+
+def test_a_rank_that_does_not_come_is_named(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        Ring(f"unix:{tmp_path}/ring", rank, 4, timeout=1)
+
+    start = time.monotonic()
+    found = ranks(4, work, only=(0, 1, 3))
+    assert time.monotonic() - start < 4
+    assert isinstance(found[0], linnet.SyncError) and found[0].status == "timed_out"
+    assert "rank 2 did not come" in str(found[0]) and found[0].op_index == 2
+    for rank in (1, 3):
+        assert isinstance(found[rank], linnet.SyncError), found[rank]
+        assert "did not come" in str(found[rank])
+
+
+def test_a_ring_of_another_size_is_refused(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        Ring(f"unix:{tmp_path}/ring", rank, 2 if rank == 0 else 3, timeout=1)
+
+    found = ranks(2, work)
+    assert found[1].status == "refused" and "2 ranks, not 3" in str(found[1])
+    assert found[0].status == "timed_out"
+
+
+def test_arrays_of_different_sizes_are_refused(tmp_path: Path) -> None:
+    def work(rank: int) -> None:
+        with Ring(f"unix:{tmp_path}/ring", rank, 3, timeout=5) as ring:
+            ring.all_reduce(np.zeros(1000 if rank != 1 else 999, np.float32))
+
+    start = time.monotonic()
+    found = ranks(3, work)
+    assert time.monotonic() - start < 6
+    for error in found:
+        assert isinstance(error, linnet.SyncError) and error.status == "protocol_error", found
+        assert "rank 0 of 3 does not fit" in str(error) and "1336 bytes where rank 1 awaits 1332" in str(error), found
+        assert "one size and dtype" in str(error)
+
+
+def test_who_leaves_is_named(tmp_path: Path) -> None:
+    def work(rank: int) -> str:
+        with Ring(f"unix:{tmp_path}/ring", rank, 4, timeout=10) as ring:
+            ring.all_reduce(np.zeros(10, np.float32))
+            if rank == 2:
+                return "left"
+            with pytest.raises(linnet.SyncError, match="rank 2 of 4") as caught:
+                ring.all_reduce(np.zeros(10_000_000, np.float32))
+            with pytest.raises(linnet.SyncError, match="rank 2 of 4"):  # and it stays so
+                ring.all_reduce(np.zeros(10, np.float32))
+            return f"{caught.value.status} {caught.value.op_index}"
+
+    start = time.monotonic()
+    assert ranks(4, work) == ["connection_lost 2", "connection_lost 2", "left", "connection_lost 2"]
+    assert time.monotonic() - start < 8
+
+
+_VICTIM = """
+import sys, time
+import numpy as np
+from linnet.sync import Ring
+ring = Ring(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), timeout=5)
+ring.all_reduce(np.zeros(10, np.float32))
+print("ready", flush=True)
+while True:
+    ring.all_reduce(np.ones(200_000, np.float32))
+"""
+
+
+@pytest.mark.parametrize(
+    ("victim", "how"), [(0, signal.SIGKILL), (1, signal.SIGKILL), (3, signal.SIGKILL), (2, signal.SIGSTOP)]
+)
+def test_the_others_go_on_without_a_dead_rank(victim: int, how: signal.Signals, tmp_path: Path) -> None:
+    """Killed: noticed at once. Stopped, so that nothing but silence shows it: within the timeout. All know which it was,
+    in the same words, and sum on in a new ring."""
+    size, timeout = 4, 5.0
+    process = subprocess.Popen(
+        [sys.executable, "-c", _VICTIM, f"unix:{tmp_path}/a", str(victim), str(size)], stdout=subprocess.PIPE, text=True
+    )
+    hit: list[float] = []
+
+    def work(rank: int) -> tuple[int, float, float]:
+        ring = Ring(f"unix:{tmp_path}/a", rank, size, timeout=timeout)
+        ring.all_reduce(np.zeros(10, np.float32))
+        try:
+            for _ in range(100_000):
+                ring.all_reduce(np.ones(200_000, np.float32))
+        except linnet.SyncError as error:
+            took = time.monotonic() - hit[0]
+            again = ring.without(error.op_index, f"unix:{tmp_path}/b")
+            with again:
+                return error.op_index, took, float(again.all_reduce(np.ones(5, np.float32))[0])
+        raise AssertionError("nothing was noticed")
+
+    def strike() -> None:
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.2)
+        hit.append(time.monotonic())
+        process.send_signal(how)
+
+    striker = threading.Thread(target=strike)
+    striker.start()
+    try:
+        found = ranks(size, work, only=tuple(rank for rank in range(size) if rank != victim))
+    finally:
+        striker.join()
+        process.kill()
+        process.wait()
+    for rank, result in enumerate(found):
+        if rank != victim:
+            assert isinstance(result, tuple), result
+            assert result[0] == victim and result[2] == size - 1
+            assert result[1] < (3 if how == signal.SIGKILL else timeout + 3)
+
+
+def test_wrong_calls(tmp_path: Path) -> None:
+    with pytest.raises(linnet.UsageError, match="rank 2 of 2"):
+        Ring("unix:x", 2, 2)
+    with pytest.raises(linnet.UsageError, match="picks"):
+        Ring("127.0.0.1:0", 0, 2)
+    with pytest.raises(linnet.UsageError, match="time is out of range"):
+        Ring("unix:x", 0, 2, timeout=0)
+    with pytest.raises(linnet.Error, match="no-such"):
+        Ring("unix:/no-such-folder/ring", 0, 2, timeout=0.3)
+    with Ring("unix:never-used", 0, 1) as ring:
+        assert ring.all_reduce(np.ones(3, np.float32), "mean").tolist() == [1, 1, 1]
+        for array, operation, message in (
+            (np.ones(3, np.float16), "sum", "float16"), (np.ones((4, 4), np.float32).T[1:], "sum", "strided"),
+            (np.ones(3, np.int64), "mean", "cannot reduce"), (np.ones(3, np.float32), "max", "no such operation"),
+        ):  # fmt: skip
+            with pytest.raises(linnet.UsageError, match=message):
+                ring.all_reduce(array, operation)  # type: ignore[arg-type]
+        with pytest.raises(linnet.UsageError, match="no other rank"):
+            ring.without(0, "unix:x")
+    with pytest.raises(linnet.UsageError, match="closed"):
+        ring.all_reduce(np.ones(3, np.float32))
+    ring.close()
