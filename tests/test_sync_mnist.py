@@ -72,9 +72,11 @@ def test_four_processes_are_one(launch: list[str], digits: Path, tmp_path: Path)
 
 
 def test_an_asynchronous_job_learns_by_eight_bits(digits: Path) -> None:
-    found = example(["--data", str(digits), "--epochs", "4", "--mode", "asynchronous", "--compression", "i8"], 2)
+    found = example(
+        ["--data", str(digits), "--epochs", "4", "--rate", "0.01", "--mode", "asynchronous", "--compression", "i8"], 2
+    )
     assert found["accuracy"] > 90
-    plain = example(["--data", str(digits), "--epochs", "4", "--mode", "asynchronous"], 2)
+    plain = example(["--data", str(digits), "--epochs", "4", "--rate", "0.01", "--mode", "asynchronous"], 2)
     assert found["bytes_sent"] < plain["bytes_sent"] / 3
 
 

@@ -141,6 +141,7 @@ class CompanyRun(Run):
                 self.model, self._serving.addresses if self._serving is not None else cluster.servers, store=self.store,
                 number=cluster.rank, group=company.group, compression=company.strategy.compression,
                 keep_pulled=company.federated, name=f"worker {cluster.rank}", link=company.link, threads=self._threads,
+                lost=company.strategy.lost,
             )  # fmt: skip
             self.session = self._worker.session(self.signature)
             stack.callback(self._leave)
@@ -186,7 +187,7 @@ class CompanyRun(Run):
         if self._passed:
             self._passed -= 1
             self.epoch, self.batch = (self.epoch + 1, 0) if last else (self.epoch, self.batch + 1)
-            return None
+            return {} if last and self.unrecorded else None
         feeds: dict[str, npt.NDArray[Any]] = {}
         try:
             feeds = fitted(batch, self._specs, self.known)

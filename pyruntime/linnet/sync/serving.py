@@ -30,6 +30,7 @@ class Serving:
             staleness=strategy.staleness, folder=folder, durability=strategy.durability,
             save_every=strategy.save_every if folder is not None else 0, max_bytes=strategy.max_bytes, link=link,
         )  # fmt: skip
+        self._before = {w["worker"]: w["step"] for w in self._server.status()["workers"]}  # of an earlier start
 
     @property
     def model(self) -> Model:
@@ -52,13 +53,17 @@ class Serving:
         with self._server:
             yield self
 
-    def wait_for_the_workers(self, wanted: Callable[[], bool] = lambda: True) -> None:
+    def wait_for_the_workers(self, wanted: Callable[[], bool] | None = None) -> None:
         """Until all workers have been here and left, or a while after the last has where some never came; or until `wanted`
-        says no. Raises what has ended the server."""
-        alone = time.monotonic()
-        while wanted() and not self._server.wait(0.02):
+        says no. With `wanted` it waits for the first as long as it takes. Raises what has ended the server."""
+        came: set[int] = set()
+        left = time.monotonic()
+        while (wanted is None or wanted()) and not self._server.wait(0.02):
             status = self._server.status()
-            if status["members"]:
-                alone = time.monotonic()
-            elif len(status["workers"]) >= self._workers or time.monotonic() - alone > _GRACE:
+            came |= {
+                w["worker"] for w in status["workers"] if w["member"] or w["step"] > self._before.get(w["worker"], 0)
+            }
+            if status["members"] or (wanted is not None and not came):
+                left = time.monotonic()
+            elif len(came) >= self._workers or time.monotonic() - left > _GRACE:
                 return

@@ -27,6 +27,8 @@ class Strategy:
     own_data: each worker's data is its own; otherwise all are given the same, and share it out by batches.
     compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error feedback.
     save_every: steps between the server's snapshots in the run's directory, besides the last.
+    lost: seconds that a server may be out of reach before a worker ends, as it does when worker 0, which has the server, has
+    stopped early.
     durability: "journal": with a directory, a step is in the server's journal before it counts; "fsync": and on the disk;
     "volatile": only snapshots are kept.
     max_bytes: memory of a server for gradients that are under way. link: keys or certificates, and heartbeats; the key file
@@ -42,6 +44,7 @@ class Strategy:
     elastic: bool = False
     own_data: bool = False
     compression: str | Compression = "none"
+    lost: float = 20.0
     save_every: int = 1000
     durability: str = "journal"
     max_bytes: int = 1 << 30

@@ -127,7 +127,7 @@ def fit(
         run.validate = session, watched
         run.known = [spec.name for spec in (*inputs, *session.inputs)]
         description["validation"] = watched.description["data"]
-    _begin(run, resume, description, threads)
+    _begin(run, resume if company is None or company.cluster.is_chief else False, description, threads)
 
     start = time.monotonic()
     with _Signals() as signals:
