@@ -49,7 +49,9 @@ CASES = {
     "sparse_4g": Case("32 rows of 4 GB", 32, 1024, 4000 * MB, _SPARSE_STEPS, ("linnet", "raw")),
 }
 NAMES = {
-    "linnet": "linnet", "linnet_c": "linnet, C workers", "linnet_tls": "linnet, TLS", "raw": "raw C sockets",
+    "linnet": "linnet", "linnet_python": "linnet, in Python", "linnet_step": "and push rows",
+    "linnet_unix": "linnet, Unix sockets",
+    "linnet_shm": "linnet, shared memory", "linnet_tls": "linnet, TLS", "raw": "raw C sockets",
     "python": "Python sockets", "gloo": "Gloo all-reduce", "ray": "Ray actors",
 }  # fmt: skip
 # Workers: one rank of an all-reduce has nothing to send, and more of these processes do not fit the machine.
@@ -103,16 +105,18 @@ def line(process: subprocess.Popen[bytes], seconds: float = 300) -> str:
     return text
 
 
-def run_case(name: str, workers: int, engines: Sequence[str], rounds: int) -> dict[str, Any]:
+def run_case(name: str, workers: int, engines: Sequence[str], rounds: int, folder: Path) -> dict[str, Any]:
     """Medians over rounds of each engine's median step, in ms, and the ratio to raw sockets, per round."""
     case = CASES[name]
     chosen = [e for e in engines if e.split("_")[0] in case.engines and workers in RANGE.get(e, [workers])]
+    if case.count == 1:  # there a step is one request anyway
+        chosen = [e for e in chosen if e != "linnet_step"]
     steps = case.steps[workers]
     found: dict[str, list[float]] = {engine: [] for engine in chosen}
-    with ExitStack() as stack, tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
         running = {}
         for engine in chosen:
-            server, worker, env = sync_engines.commands(engine, case, workers, Path(folder))
+            server, worker, env = sync_engines.commands(engine, case, workers, folder)
             address = line(stack.enter_context(started(server, env))).strip() if server else ""
             running[engine] = Engine([[*w, address] for w in worker], stack, env)
             running[engine].measure(max(2, steps // 5))
@@ -173,13 +177,14 @@ def main() -> None:
     parser.add_argument("--readme", action="store_true", help="also put the table into README.md")
     a = parser.parse_args()
     rows = []
-    for name in a.cases.split(","):
-        for workers in map(int, a.workers.split(",")):
-            if workers in CASES[name].steps:
-                began = time.monotonic()
-                rows.append(run_case(name, workers, a.engines.split(","), a.rounds))
-                shown = ", ".join(f"{e} {ms:.4g}" for e, ms in rows[-1]["ms"].items())
-                print(f"{name}, {workers} workers, ms: {shown} ({time.monotonic() - began:.0f} s)", flush=True)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in a.cases.split(","):
+            for workers in map(int, a.workers.split(",")):
+                if workers in CASES[name].steps:
+                    began = time.monotonic()
+                    rows.append(run_case(name, workers, a.engines.split(","), a.rounds, Path(folder)))
+                    shown = ", ".join(f"{e} {ms:.4g}" for e, ms in rows[-1]["ms"].items())
+                    print(f"{name}, {workers} workers, ms: {shown} ({time.monotonic() - began:.0f} s)", flush=True)
     print("\n" + as_markdown(rows))
     if a.json:
         a.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))

@@ -11,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from linnet import SGD
 from linnet.cli_sync_key import write_key
-from linnet.errors import FileError, UsageError
+from linnet.errors import FileError, GraphError, SyncError, UsageError
+from linnet.graph import Graph
+from linnet.sync import Link, Server, Worker
+from tests.test_sync_server import feed
+from tests.test_sync_signatures import build, plain
 
 
 def _linnet(*words: str, umask: int = 0o022) -> subprocess.CompletedProcess[str]:
@@ -64,3 +69,68 @@ def test_nothing_is_left_when_writing_fails(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(FileError, match="No space left"):
         write_key(tmp_path / "job.key")
     assert list(tmp_path.iterdir()) == []
+
+
+# ---- keys in use ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> tuple[Path, Path]:
+    write_key(tmp_path / "one")
+    write_key(tmp_path / "two")
+    return tmp_path / "one", tmp_path / "two"
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return build(plain, lambda: SGD(0.1))
+
+
+def _losses(graph: Graph, server: Server, link: Link, steps: int = 3) -> list[float]:
+    with Worker(graph.to_bytes(), server.address, number=0, timeout=30, lost=10, link=link) as worker:
+        return [float(worker.step(feed(graph, step, 0, 1))["loss"]) for step in range(steps)]
+
+
+@pytest.mark.parametrize("address", [":0", "[::1]:0", "unix:{}/s", "shm:{}/m"])
+def test_a_job_with_a_key(address: str, graph: Graph, keys: tuple[Path, Path], tmp_path: Path) -> None:
+    """Training goes over TLS as without it, and who lacks the key is turned away at once, on every kind of address."""
+    address = address.format(tmp_path)
+    with Server(graph, listen=address) as server:
+        expected = _losses(graph, server, Link())
+        with pytest.raises(SyncError, match="TLS handshake failed") as refused:
+            _losses(graph, server, Link(keys[0]))
+        assert refused.value.status == "not_authenticated"
+    with Server(graph, listen=address, link=Link(keys[0])) as server:
+        for link, words in ((Link(keys[1]), "TLS handshake failed"), (Link(), "no key was given here")):
+            with pytest.raises(SyncError, match=words) as refused:
+                _losses(graph, server, link)
+            assert refused.value.status == "not_authenticated" and "--key FILE" in refused.value.hint
+        assert _losses(graph, server, Link(keys[0])) == expected
+        assert server.status()["version"] == 3
+
+
+def test_beyond_this_machine_a_key_is_needed(graph: Graph, keys: tuple[Path, Path]) -> None:
+    with pytest.raises(SyncError, match="--insecure"):
+        Server(graph, listen="*:0")
+    with pytest.raises(SyncError, match="no key protects"):
+        Worker(graph.to_bytes(), "192.0.2.1:9", lost=1)
+    for link in (Link(keys[0]), Link(insecure=True)):
+        Server(graph, listen="*:0", link=link).close()
+
+
+@pytest.mark.parametrize("part", ["certificate", "private_key", "authority"])
+def test_half_a_set_of_certificates_is_an_error(part: str, graph: Graph) -> None:
+    """Never a connection without protection that the user believes to have."""
+    with pytest.raises(UsageError, match="whole set of certificates"):
+        Server(graph, link=Link(**{part: Path("x.pem")}))
+
+
+def test_a_key_that_others_may_read(graph: Graph, keys: tuple[Path, Path]) -> None:
+    keys[0].chmod(0o644)
+    with pytest.raises(SyncError, match=r"expected mode 600 or 400, got mode 644; chmod 600 it"):
+        Server(graph, link=Link(keys[0]))
+
+
+def test_without_openssl(graph: Graph, keys: tuple[Path, Path]) -> None:
+    with pytest.raises(GraphError, match=r"OpenSSL cannot be loaded.*install OpenSSL"):
+        Server(graph, link=Link(keys[0], libssl="/nowhere/libssl.so.3"))

@@ -116,6 +116,21 @@ def test_meeting_over_tcp() -> None:
     assert ranks(3, work) == [3.0, 3.0, 3.0]
 
 
+def test_rings_made_one_after_another(tmp_path: Path) -> None:
+    """A rank that has its ring goes on to the next: what its neighbours still need for theirs has left before."""
+
+    def work(rank: int) -> int:
+        for number in range(30):
+            with (
+                Ring(f"unix:{tmp_path}/a{number}", rank, 2, listen=":0", timeout=10) as one,
+                Ring(f"shm:{tmp_path}/b{number}", rank, 2, timeout=10) as other,
+            ):
+                assert other.all_reduce(np.ones(3, np.float32))[0] == one.all_reduce(np.ones(3, np.float32))[0] == 2
+        return 30
+
+    assert ranks(2, work) == [30, 30]
+
+
 def test_ranks_of_different_speed_wait_for_one_another(tmp_path: Path) -> None:
     """A fast rank begins the next all-reduce while a slow one is still in the last: its bytes wait."""
 

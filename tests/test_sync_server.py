@@ -384,6 +384,50 @@ class Process:
         return self.process.wait(20)
 
 
+def _memory(process: subprocess.Popen[str]) -> int:
+    """Bytes that are resident."""
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    assert found
+    return int(found[1]) << 10
+
+
+MANY = [
+    ("sync", 100, 60, 5),
+    ("async", 100, 60, 5),
+    pytest.param("sync", 1000, 1000, 0, marks=pytest.mark.soak),
+    pytest.param("sync", 1000, 1000, 1, marks=pytest.mark.soak),
+]
+
+
+@pytest.mark.parametrize(("mode", "workers", "steps", "lost"), MANY)
+def test_many_workers_lose_and_double_nothing(mode: str, workers: int, steps: int, lost: int, tmp_path: Path) -> None:
+    """Worker k pushes k + 1; of a thousand pushes `lost` lose their connection before the answer comes."""
+    (tmp_path / "model.lnt").write_bytes(counting().to_bytes())
+    load = str(build("release", "load_sync_server") / "load_sync_server")
+    server = Process(
+        tmp_path / "model.lnt", tmp_path, "--workers", str(workers), "--mode", mode, "--durability", "volatile"
+    )
+    before = _memory(server.process)
+    command = [load, str(tmp_path / "model.lnt"), server.address, str(workers), str(steps), str(lost), "200"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "idle\n"
+        each = (_memory(server.process) - before) / workers
+        line = process.stdout.readline()
+        assert process.wait(600) == 0
+    print(f"{each / 1024:.1f} KB for each idle connection; {line}")
+    assert 0 < each <= 64 << 10
+    found = re.fullmatch(r"done applied (\d+) late 0 lost (\d+)\n", line)
+    assert found and int(found[1]) == workers * steps
+    assert (int(found[2]) > 0) == (lost > 0)
+    assert server.kill(signal.SIGTERM) == 0
+    with Server(counting(), folder=tmp_path / "job", durability="volatile") as after:
+        pushed = workers * (workers + 1) / 2
+        expected = steps * (pushed / workers if mode == "sync" else pushed)
+        assert expected < 2**24  # whole numbers and halves: exact
+        np.testing.assert_array_equal(after.store["w"], np.full(4, -expected, np.float32))
+
+
 @pytest.mark.parametrize("kills", [6, pytest.param(200, marks=pytest.mark.soak)])
 def test_killed_servers_lose_nothing(kills: int, tmp_path: Path) -> None:
     """kill -9 at random moments of a running training: the bits are those of one that nobody killed."""

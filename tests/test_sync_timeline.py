@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,6 @@ from linnet.sync import timeline
 from linnet.sync.timeline import Timeline
 from linnet.sync.worker import LinkInfo, WorkerInfo
 
-MS = 1_000_000
-
 
 def link(shard: int, offset: float, delay: float | None, clock: list[float]) -> LinkInfo:
     """Times in ms."""
@@ -26,12 +25,12 @@ def link(shard: int, offset: float, delay: float | None, clock: list[float]) -> 
 
 
 def info(
-    worker: int, step: int, links: list[LinkInfo], compute: float, push: float, wait: float, pull: float
+    worker: int, step: int, links: list[LinkInfo], compute: float, push: float, wait: float, pull: float, end: float
 ) -> WorkerInfo:
     """After a step; times in ms."""
     return WorkerInfo(
         worker, step, step, "applied", "plain", 0, step, 0, 0, 0, 0, 0, 0, compute / 1e3, push / 1e3, wait / 1e3, pull / 1e3,
-        None, 2, 0, tuple(links),
+        end / 1e3, None, 2, 0, tuple(links),
     )  # fmt: skip
 
 
@@ -48,9 +47,11 @@ def traces(skew: dict[int, int], shards: int = 2, steps: int = 3) -> list[dict[s
             for shard in range(shards):
                 clock = [float(base + t + skew[10 + shard]) for t in (12, 16, 17, 19, 20)]
                 right = link(shard, skew[10 + shard] - skew[worker], 0.001, clock)
-                links.append(link(shard, 99, 50, clock) if step == 1 else right)  # a worse exchange is not used
-            made = info(worker, step + 1, links, computed - 2, 2, 21 - computed - 2, 2)
-            recorder.record(made, end_ns=(base + 21 + skew[worker]) * MS)
+                worse = dataclasses.replace(right, offset=right.offset + 0.02, delay=0.05)
+                links.append(worse if step == 1 else right)
+            end = base + 21 + skew[worker]
+            made = info(worker, step + 1, links, computed - 2, 2, 21 - computed - 2, 2, end)
+            recorder.record(made)
         found.append(recorder._content())
     return found
 
@@ -63,6 +64,8 @@ def test_both_sides_are_on_one_clock(skew: dict[int, int]) -> None:
     found = timeline.events(traces(skew))
     spans = [e for e in found if e["ph"] == "X"]
     at = {(e["pid"], e["name"], e["args"].get("step")): (e["ts"] / 1e3, (e["ts"] + e["dur"] * 1) / 1e3) for e in spans}
+    assert at[0, "others", 0] == pytest.approx((12, 16)) and at[0, "values", 0] == pytest.approx((19, 21))
+    assert (1, "others", 0) not in at, "nobody was slower"
     assert at[0, "compute", 0] == pytest.approx((2, 10)) and at[1, "compute", 2] == pytest.approx((44, 56))
     server = 1_000_000
     for shard in (0, 1):
@@ -79,6 +82,19 @@ def test_both_sides_are_on_one_clock(skew: dict[int, int]) -> None:
     }
 
 
+def test_answers_bound_a_clock_that_heartbeats_measured_badly() -> None:
+    """An exchange of 10 ms errs by 4; an answer that took 0.2 ms from push to arrival leaves 0.1 at most."""
+    recorder = Timeline()
+    recorder.record(info(0, 1, [link(0, 54, 10, [0.0] * 5)], 1, 0.1, 0.1, 0, 1000))
+    assert recorder._content()["clocks"] == {"0": 54_000_000}
+    recorder.record(info(0, 1, [link(0, 54, 10, [0, 0, 0, 0, 1049.9])], 1, 0.1, 0.1, 0, 1000))  # ahead by 49.9 to 50.1
+    assert recorder._content()["clocks"] == {"0": pytest.approx(50_000_000, abs=1)}
+    recorder.record(
+        info(0, 1, [link(0, 54, 10, [0, 0, 0, 0, 5000])], 1, 1, 0.2, 0, 1100)
+    )  # cannot be: the clock was set
+    assert recorder._content()["clocks"] == {"0": pytest.approx(50_000_000, abs=1)}
+
+
 def test_flows_join_a_push_with_its_update() -> None:
     found = timeline.events(traces(SKEWS[1]))
     starts = {e["id"]: e for e in found if e["ph"] == "s"}
@@ -93,9 +109,9 @@ def test_summary_adds_up_and_predicts(skew: dict[int, int]) -> None:
     assert found.workers == 2 and found.steps == 4
     assert found.step == pytest.approx(0.021)
     assert found.compute == pytest.approx((8 + 12) / 2e3)
-    # Worker 0 has pushed at 12 and waits until 16, worker 1 is the last; the update takes 2 of the 5 ms that are left.
-    assert found.others == pytest.approx(2e-3) and found.update == pytest.approx(2e-3)
-    assert found.transfer == pytest.approx((4 + 3) / 1e3)
+    # Worker 0 has pushed at 12 and waits until 16, worker 1 is the last; updated is at 19, and 2 of 21 are left.
+    assert found.others == pytest.approx(2e-3) and found.update == pytest.approx(3e-3)
+    assert found.transfer == pytest.approx((4 + 2) / 1e3)
     assert found.ratio == pytest.approx(10 / 9) and found.speedup == pytest.approx(2 * 10 / 21)
 
 
@@ -106,7 +122,7 @@ def test_ops_of_a_traced_session_lie_inside_the_computing() -> None:
     session = linnet.Session(graph, trace=True)
     session.run({"x": [[1.0] * 8] * 4})
     recorder = Timeline()
-    recorder.record(info(3, 1, [], 50, 1, 1, 1), session, end_ns=100 * MS)
+    recorder.record(info(3, 1, [], 50, 1, 1, 1, 100), session)
     spans = [e for e in timeline.events([recorder._content()]) if e["ph"] == "X"]
     compute = next(e for e in spans if e["name"] == "compute")
     ops = [e for e in spans if e["tid"] == 1]
@@ -145,9 +161,18 @@ def test_wrong_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "no steps" in failure(capsys, str(tmp_path / "empty.json"))
 
 
+def test_values_that_came_with_the_answer_are_no_pull_of_their_own() -> None:
+    recorder = Timeline()
+    recorder.record(info(0, 1, [], 5, 1, 2, 3.01, 100))
+    recorder.record(info(0, 2, [], 5, 1, 2, 2.5, 200))
+    assert [e["name"] for e in timeline.events([recorder._content()]) if e["ph"] == "X"] == [
+        "compute", "push", "wait", "pull", "compute", "push", "wait",
+    ]  # fmt: skip
+
+
 def test_a_server_that_never_answered_leaves_no_span() -> None:
     recorder = Timeline()
-    recorder.record(info(0, 1, [link(0, 0, None, [0.0] * 5)], 1, 1, 1, 0), end_ns=10 * MS)
+    recorder.record(info(0, 1, [link(0, 0, None, [0.0] * 5)], 1, 1, 1, 0, 10))
     found = timeline.events([recorder._content()])
     assert [e["name"] for e in found if e["ph"] == "X"] == ["compute", "push", "wait"]
     assert not [e for e in found if e["ph"] == "s"]

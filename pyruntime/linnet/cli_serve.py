@@ -67,6 +67,8 @@ def serve(
         signal.signal(number, end)
     for address in server.addresses:
         click.echo(address)
+    if server.metrics_address is not None:
+        click.echo(f"http://{server.metrics_address}/metrics", err=True)
     server.start(updates)
     while not ended and not server.wait(0.1):
         pass

@@ -91,6 +91,10 @@ _PUBLISHED = ("null-step", "backup", "inception", "dense", "sparse", "all")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
 @click.option("--published", type=click.Choice(_PUBLISHED), help="Simulate published results instead.")
 @click.option("--outlook", is_flag=True, help="Simulate linnet up to 10,000 workers instead.")
+@click.option(
+    "--measure", type=click.Path(path_type=Path), metavar="JSON",
+    help="Measure linnet's own costs here, over loopback, and write them for --costs.",
+)  # fmt: skip
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a picture: .png, .svg, .pdf.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 def simulate(
@@ -99,7 +103,7 @@ def simulate(
     row_bytes: str,
     table_bytes: str, examples: float, shapes: Sequence[str], threads: int | None, compression: str, pull_compression: str,
     servers: int, link: str, server_link: str | None, latency: str, sharing: str, overlap: float, costs: Path | None,
-    steps: int, seed: int, published: str | None, outlook: bool, plot: Path | None, as_json: bool,
+    steps: int, seed: int, published: str | None, outlook: bool, measure: Path | None, plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Simulate training over many workers, message by message; with MODEL (.lnt) its own bytes and measured step time.
 
@@ -109,6 +113,9 @@ def simulate(
     from linnet.sync import simulate as sim
     from linnet.sync.simulate import plots, units
 
+    if measure is not None:
+        _measure(measure, as_json)
+        return
     if plot is not None:
         plots.figure(1)  # before the work, not after it
     if published or outlook:
@@ -246,6 +253,22 @@ def _show_comparison(comparison: Comparison) -> None:
         for line in filter(None, lines):
             click.echo(f"  {word}: {line}")
     click.echo("")
+
+
+def _measure(path: Path, as_json: bool) -> None:
+    from linnet.file import write_atomic
+    from linnet.sync.simulate.measure import costs
+    from linnet.sync.simulate.units import duration_text
+
+    found = costs()
+    text = json.dumps(found)
+    write_atomic(path, iter([text.encode()]))
+    if as_json:
+        click.echo(text)
+        return
+    for name, value in found.items():
+        each = {"message": "message", "worker_message": "message", "row": "row"}.get(name)
+        click.echo(f"{name:<15} " + (f"{duration_text(value)} a {each}" if each else f"{value * 1e9:.3g} ns a byte"))
 
 
 def _costs(path: Path) -> dict[str, Any]:

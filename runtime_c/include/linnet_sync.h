@@ -205,6 +205,7 @@ typedef struct linnet_worker_info {
     uint64_t push_ns;                        /* last step: until the last byte of the push was handed over */
     uint64_t wait_ns;                        /* last step: from then to the answer, other workers' time included */
     uint64_t pull_ns;                        /* last pull */
+    uint64_t decided_ns;                     /* this machine's monotonic clock when the last push was decided */
     uint64_t first_example, examples, batch; /* this worker's share of the next global batch; batch 0: unsaid */
     uint32_t members;                        /* workers in the group at the last answer */
     uint64_t bytes;                          /* memory it holds, besides the store's */

@@ -84,7 +84,7 @@ static linnet_status add(ln_sync_manifest *m, const linnet_model *model, const c
     for (int i = 0; i < info.rank; i++) entry.dims[i] = (uint64_t)info.shape[i];
     memcpy(entry.name, info.name, length);
     status = number_of(model, "sync.first_row", info.name, 0, &entry.first_row, error);
-    if (!status) status = number_of(model, "sync.rows", info.name, entry.rank ? entry.dims[0] : 1, &entry.rows, error);
+    if (!status) status = number_of(model, "sync.rows", info.name, entry.rank ? entry.dims[0] : 0, &entry.rows, error);
     if (status) return status;
     if (ln_sync_manifest_take(m, bytes, ln_sync_tensor_write(&entry, bytes)) == LN_SYNC_FINE) return LINNET_OK;
     ln_sync_fail(error, LINNET_CORRUPT, "metadata sync.first_row and sync.rows do not fit the variable");

@@ -1,13 +1,10 @@
 /* posix_drive.c - the loop under a blocking call: connections are made and closed as the core wishes, bytes move, and
- * when nothing can move it looks again for a moment (an answer over loopback takes less than a sleep) before it sleeps.
+ * when nothing can move it sleeps. Looking again for a moment instead costs more than it gains: others need the core.
  */
 #define _POSIX_C_SOURCE 200809L
 #include "sync/posix_worker.h"
 
-#include <sched.h>
 #include <time.h>
-
-enum { SPIN_NS = 30000 };
 
 static uint64_t now_ns(void) {
     struct timespec time;
@@ -111,21 +108,11 @@ static void sleep_until_ready(linnet_worker *worker) {
 
 linnet_status ln_worker_drive(linnet_worker *worker, linnet_error *error) {
     linnet_status status = LINNET_OK;
-    uint64_t idle_since = 0;
     for (;;) {
         const bool came = turn(worker);
         ln_sync_worker_advance(worker->core);
         if (ln_sync_worker_finished(worker->core, &status, error)) break;
-        if (came) {
-            idle_since = 0;
-            continue;
-        }
-        if (!idle_since) idle_since = now_ns();
-        if (now_ns() - idle_since < SPIN_NS) {
-            sched_yield();
-            continue;
-        }
-        sleep_until_ready(worker);
+        if (!came) sleep_until_ready(worker);
     }
     for (int i = 0; !status && i < worker->link_count; i++) send_what_waits(worker, i); /* READY: it is a member now */
     /* What was given up must neither come nor go any more. */

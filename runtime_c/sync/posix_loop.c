@@ -157,7 +157,7 @@ bool ln_sync_server_busy(const linnet_server *s) {
     return false;
 }
 
-bool ln_sync_server_turn(linnet_server *s, int timeout_ms) {
+void ln_sync_server_turn(linnet_server *s, int timeout_ms) {
     ln_sync_event ready[64];
     posix_peer *nows = s->nows;
     uint64_t now;
@@ -201,5 +201,4 @@ bool ln_sync_server_turn(linnet_server *s, int timeout_ms) {
     ln_sync_server_tick(s->core, ln_sync_now());
     send_all(s);
     old_things(s, now);
-    return n > 0;
 }

@@ -389,7 +389,7 @@ static linnet_status join(meeting *m, linnet_error *error) {
     }
     reached_at(line, m->config->address, address, sizeof address); /* rank 0 may be named by its meeting alone */
     if ((status = connect_to(m, address, AS_NEIGHBOUR, &m->right, error))) return status;
-    while (!m->left)
+    while (!m->left || !ln_sync_stream_idle(m->left->stream)) /* our WELCOME is out, too */
         if ((status = turn(m, NULL, error))) return status;
     return LINNET_OK;
 }

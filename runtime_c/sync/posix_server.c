@@ -17,7 +17,7 @@
 #include <sys/random.h>
 #endif
 
-enum { SPIN_NS = 50000, SPIN_BEST = 64, TICK_MS = 100 };
+enum { TICK_MS = 100 };
 
 void linnet_server_config_init(linnet_server_config *config) {
     if (!config) return;
@@ -172,7 +172,6 @@ linnet_status linnet_server_create(linnet_model *model, linnet_store *store, con
     if (!s) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a server");
     s->model = model;
     s->wake[0] = s->wake[1] = -1;
-    s->spin_score = SPIN_BEST / 2;
     pthread_mutex_init(&s->mutex, NULL);
     status = fill(s, store, &made, error);
     if (status) {
@@ -225,20 +224,6 @@ const char *linnet_server_address(const linnet_server *s, int i) {
     return ln_sync_listener_address(s->listeners[i].listener);
 }
 
-/* After something came, what comes next may come soon: asking again for a moment is faster than to sleep. Only where
- * that has been so: elsewhere it would take the time of those who compute. */
-static int patience(linnet_server *s, bool came, uint64_t *since) {
-    if (came) {
-        if (*since) s->spin_score += s->spin_score < SPIN_BEST ? 4 : 0;
-        *since = s->spin_score > 0 ? ln_sync_now() : 0;
-        if (!*since && (++s->probe & 31) == 0) s->spin_score = 4;
-    } else if (*since && ln_sync_now() - *since > SPIN_NS) {
-        *since = 0;
-        if (s->spin_score > 0) s->spin_score--;
-    }
-    return *since ? 0 : TICK_MS;
-}
-
 /* Says what is queued, for a second at most. */
 static void finish(linnet_server *s) {
     const uint64_t began = ln_sync_now();
@@ -247,12 +232,10 @@ static void finish(linnet_server *s) {
 
 linnet_status linnet_server_run(linnet_server *s, uint64_t updates, linnet_error *error) {
     linnet_status status = LINNET_OK, saved;
-    uint64_t since = 0;
-    bool came = false;
     if (!s) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_run: `server` must be given");
     pthread_mutex_lock(&s->mutex);
     while (!status && !atomic_load(&s->stop)) {
-        came = ln_sync_server_turn(s, patience(s, came, &since));
+        ln_sync_server_turn(s, TICK_MS);
         status = ln_sync_server_failure(s->core, error);
         if (!status && s->folder && ln_sync_folder_journal(s->folder) > s->journal_limit)
             status = ln_sync_server_save(s->core, error);

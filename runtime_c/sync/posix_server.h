@@ -49,13 +49,11 @@ struct linnet_server {
     posix_peer *peers, *nows;
     uint32_t closing;
     uint64_t journal_limit, created_version;
-    int spin_score; /* whether asking again soon has paid */
-    unsigned probe;
 };
 
 uint64_t ln_sync_now(void);
-/* One turn of the loop: waits for at most timeout_ms, moves what can move. True: something came. */
-bool ln_sync_server_turn(linnet_server *server, int timeout_ms);
+/* One turn of the loop: waits for at most timeout_ms, moves what can move. */
+void ln_sync_server_turn(linnet_server *server, int timeout_ms);
 void ln_sync_close_peer(linnet_server *server, posix_peer *peer);
 /* Something waits to be sent. */
 bool ln_sync_server_busy(const linnet_server *server);

@@ -95,7 +95,7 @@ linnet_status ln_sync_server_failure(const ln_sync_server *server, linnet_error 
 linnet_status ln_sync_server_save(ln_sync_server *server, linnet_error *error);
 /* Tells all peers that it ends. */
 void ln_sync_server_shut(ln_sync_server *server);
-/* JSON; returns the length it needed, like snprintf. docs/protocol.md, "Report", lists the keys. */
+/* JSON; returns the length it needed, like snprintf. docs/protocol.md, REPORT, lists the keys. */
 size_t ln_sync_server_status(ln_sync_server *server, char *text, size_t size);
 /* The same in Prometheus' text format. */
 size_t ln_sync_server_metrics(ln_sync_server *server, char *text, size_t size);
@@ -105,7 +105,7 @@ void ln_sync_server_counted(ln_sync_server *server, ln_sync_stream *stream, uint
 /* ---- policy ----------------------------------------------------------------------------------------------------- */
 
 /* Shares `batch` examples out to n workers by their speeds (examples per second; 0: not known, an average one). All
- * shares add up to batch. */
+ * shares add up to batch, and where it has so many each is 1 at least. */
 void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *examples);
 
 #endif

@@ -52,7 +52,8 @@ sync_group *ln_sync_group(ln_sync_server *s, uint32_t id, bool make) {
     void *array;
     for (uint32_t i = 0; i < s->group_count; i++)
         if (s->groups[i]->id == id) return s->groups[i];
-    array = make ? room_for(s->groups, &s->group_room, s->group_count) : NULL;
+    if (!make || s->group_count / 4 >= s->config.max_streams) return NULL; /* whoever joins may name one */
+    array = room_for(s->groups, &s->group_room, s->group_count);
     if (!array) return NULL;
     s->groups = array;
     g = calloc(1, sizeof *g);
@@ -117,7 +118,9 @@ static uint32_t group_of(const ln_sync_server *s, uint32_t claim, const ln_sync_
 }
 
 static uint64_t step_of(const ln_sync_server *s, const sync_group *g) {
-    const uint64_t least = s->config.staleness >= 0 && !(g && g->live) ? ln_sync_slowest(s) : 0;
+    /* Not over a push that waits in the open step. */
+    const bool skips = s->config.staleness >= 0 && !(g && (g->live || g->committed));
+    const uint64_t least = skips ? ln_sync_slowest(s) : 0;
     return g && g->step > least ? g->step : least;
 }
 
@@ -181,10 +184,6 @@ static bool send_welcome(sync_connection *c) {
     memcpy(w.server_nonce, c->nonce, 16);
     w.epoch = s->config.epoch;
     w.step = step_of(s, g);
-    /* Who waits to be let go on asks for its answer again. */
-    if (m && m->decided && m->incarnation == c->hello.incarnation && c->hello.last_step != m->last && m->group == g &&
-        !ln_sync_may_go_on(s, g))
-        w.step = m->last;
     w.parameters = s->version;
     w.applied = LN_SYNC_NONE;
     if (m && m->decided && m->outcome == LN_SYNC_APPLIED) w.applied = m->last;

@@ -193,8 +193,10 @@ static void note(ln_sync_server *s, sync_member *m, const ln_sync_commit *commit
     m->compute_ns = commit->computed;
     m->loss = commit->loss;
     m->staleness = s->version > commit->version ? s->version - commit->version : 0;
-    if (seconds > 0)
-        m->speed = m->speed > 0 ? 0.7 * m->speed + 0.3 * commit->weight / seconds : commit->weight / seconds;
+    if (seconds > 0) { /* seconds per example are averaged: one quick step says less than one slow one */
+        const double pace = seconds / commit->weight;
+        m->speed = 1 / (m->speed > 0 ? 0.7 / m->speed + 0.3 * pace : pace);
+    }
 }
 
 ln_sync_refusal ln_sync_take_commit(sync_connection *c, const ln_sync_header *h, const void *payload) {

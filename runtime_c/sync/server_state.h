@@ -38,6 +38,8 @@ typedef struct sync_tensor {
     sync_send *readers;    /* of the value itself */
     sync_buffer ids, rows; /* sums of the rows that were pushed */
     uint64_t digest[2], digest_version;
+    uint32_t *sums; /* checksums of its chunks, of the version */
+    uint64_t sums_version;
     bool digest_known;
 } sync_tensor;
 

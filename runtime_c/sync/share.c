@@ -26,4 +26,12 @@ void ln_sync_share(const double *speed, uint32_t n, uint64_t batch, uint64_t *ex
         examples[most]++;
         given++;
     }
+    for (uint32_t i = 0; batch >= n && i < n; i++) { /* who takes part computes something: a step waits for everybody */
+        uint32_t most = 0;
+        if (examples[i]) continue;
+        for (uint32_t k = 1; k < n; k++)
+            if (examples[k] > examples[most]) most = k;
+        examples[most]--;
+        examples[i]++;
+    }
 }

@@ -12,8 +12,8 @@ typedef struct ln_sync_listener ln_sync_listener;
 typedef struct ln_sync_security ln_sync_security; /* keys and certificates, shared by connections; NULL: none */
 
 /* Addresses: "host:port", "[::1]:port", ":port" (127.0.0.1), "*:port" (to listen on all), "unix:PATH", "shm:PATH" (a
- * Unix socket that hands over shared memory; Linux). Port 0 listens on one that the system picks. Sockets that are files
- * are made with mode 0600, and only processes of one user (or root) talk over them. */
+ * Unix socket that hands over shared memory; Linux). Port 0 listens on one that the system picks. Sockets that are
+ * files are made with mode 0600, and only processes of one user (or root) talk over them. */
 
 typedef struct ln_sync_security_config {
     /* Either a pre-shared key: 32 to 256 bytes, as hex digits or as they are, in a file of our user (or root) that

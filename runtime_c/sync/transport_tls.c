@@ -239,7 +239,11 @@ static bool begin(ln_sync_transport *transport) {
 static ln_sync_flow stopped(ln_sync_transport *transport, long moved, int needs, linnet_error *error) {
     transport->stage_needs = needs;
     if (moved == LN_SYNC_WOULD_BLOCK) return LN_SYNC_BLOCKED;
-    if (moved == LN_SYNC_END_OF_FILE) not_authenticated(transport, "the peer closed the connection", error);
+    if (moved == LN_SYNC_END_OF_FILE) {
+        ln_sync_fail(error, LINNET_CONNECTION_LOST, "the peer closed the connection in the TLS handshake");
+        ln_sync_at(error, transport->peer);
+        ln_sync_hint(error, "if it comes again: does the peer have a key (--key FILE)?");
+    }
     return LN_SYNC_BROKEN;
 }
 

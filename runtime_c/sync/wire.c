@@ -3,6 +3,7 @@
 #include "sync/wire.h"
 
 #include "sync/bytes.h"
+#include "sync/compress.h"
 
 #define MAGIC 0x59534e4cu /* "LNSY" */
 
@@ -70,12 +71,16 @@ void ln_sync_header_write(const ln_sync_header *header, unsigned char bytes[LN_S
     put32(bytes + 60, ln_sync_crc32c(0, bytes, 60));
 }
 
-/* Lengths, by the kind of frame. A piece of nothing is only right where the whole message is nothing. */
-static ln_sync_refusal check_lengths(const ln_sync_header *header) {
+/* Lengths and encoding, by the kind of frame. A piece of nothing is only right where the whole message is nothing. */
+static ln_sync_refusal check_kind(const ln_sync_header *header) {
     if (!types[header->type].bulk)
         return header->length > LN_SYNC_CONTROL_MAX                                    ? LN_SYNC_OVER_LIMIT
                : header->offset || header->total != header->length || header->encoding ? LN_SYNC_MALFORMED
                                                                                        : LN_SYNC_FINE;
+    const bool encoded =
+        header->type == LN_SYNC_PUSH || header->type == LN_SYNC_DATA || header->type == LN_SYNC_SEGMENT;
+    if (header->encoding && !encoded) return LN_SYNC_MALFORMED;
+    if (header->encoding >= LN_SYNC_ENCODINGS) return LN_SYNC_WRONG_ENCODING;
     if (header->length > LN_SYNC_CHUNK_MAX) return LN_SYNC_OVER_LIMIT;
     if (header->offset > header->total || header->length > header->total - header->offset) return LN_SYNC_MALFORMED;
     return header->length || !header->total ? LN_SYNC_FINE : LN_SYNC_MALFORMED;
@@ -103,5 +108,5 @@ ln_sync_refusal ln_sync_header_read(ln_sync_header *header, const unsigned char 
     if (header->type >= LN_SYNC_TYPES || !types[header->type].name) return LN_SYNC_UNEXPECTED;
     if (header->flags & ~types[header->type].flags || bytes[23]) return LN_SYNC_MALFORMED;
     if (header->length == 0 && header->payload_crc != 0) return LN_SYNC_MALFORMED;
-    return check_lengths(header);
+    return check_kind(header);
 }

@@ -169,6 +169,11 @@ void ln_sync_worker_lost(ln_sync_worker *worker, int index, const linnet_error *
         why = &error;
         if (++link->failures >= FAILURES) ln_worker_end(link, why, true);
     }
+    if (!link->ending && why && why->code == LINNET_NOT_AUTHENTICATED && !link->epoch) {
+        error = *why; /* the key has never fitted: trying again does not help */
+        ln_sync_at(&error, link->address);
+        ln_worker_end(link, &error, true);
+    }
     if (!link->ending && why) {
         link->why = *why;
         ln_sync_at(&link->why, link->address);
@@ -311,8 +316,7 @@ static linnet_status conclude(ln_sync_worker *worker, linnet_error *error) {
     switch (worker->work) {
     case WORKER_AGREE:
         status = ln_worker_cover(worker, error);
-        for (int i = 0; i < worker->link_count; i++)
-            if (i == 0 || worker->links[i].next < worker->step) worker->step = worker->links[i].next;
+        worker->step = ln_worker_next(worker);
         break;
     case WORKER_PULL: ln_worker_pulled(worker); break;
     case WORKER_PUSH: ln_worker_pushed(worker); break;
@@ -350,6 +354,13 @@ bool ln_sync_worker_finished(ln_sync_worker *worker, linnet_status *status, linn
         *status = conclude(worker, error);
     worker->work = WORKER_IDLE;
     return true;
+}
+
+uint64_t ln_worker_next(const ln_sync_worker *worker) {
+    uint64_t next = LN_SYNC_NONE;
+    for (int i = 0; i < worker->link_count; i++)
+        if (worker->links[i].next < next) next = worker->links[i].next;
+    return next;
 }
 
 static void sooner(uint64_t *deadline, uint64_t time) {

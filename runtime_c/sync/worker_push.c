@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Some of the step went out: the server is told that the rest will not come. */
+/* The step was closed without it: the rest is not sent. Where no COMMIT waits behind it, the server is told so. */
 static void abandon(worker_link *link) {
     const ln_sync_commit commit = {.flags = LN_SYNC_COMMIT_ABANDON};
     unsigned char payload[LN_SYNC_COMMIT_BYTES];
-    if (link->queued == 0) return;
-    for (uint32_t i = 0; i < link->queued; i++) ln_sync_stream_cancel(link->stream, i);
+    for (uint32_t i = 0; i < link->queued && link->released < link->queued; i++) ln_sync_stream_cancel(link->stream, i);
+    if (link->queued == 0 || link->committed) return;
     ln_sync_commit_write(&commit, payload);
     ln_worker_send(link, LN_SYNC_COMMIT, link->step, payload, sizeof payload);
 }
@@ -20,9 +20,12 @@ static void decided(worker_link *link, int outcome) {
     link->outcome = outcome;
 }
 
-/* All messages have left: they are the step. */
+static uint64_t clock_of(const worker_link *link) { return link->worker->host.clock(link->worker->host.context); }
+
+/* COMMIT, behind all messages that are queued: they are the step. */
 static void commit(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
+    const ln_sync_header header = {.type = LN_SYNC_COMMIT, .step = link->step};
     ln_sync_commit commit = worker->commit;
     unsigned char payload[LN_SYNC_COMMIT_BYTES];
     /* What local steps have changed is asked for with digests, later. */
@@ -31,10 +34,10 @@ static void commit(worker_link *link) {
     commit.version = link->base;
     for (uint32_t i = 0; i < link->message_count; i++) commit.pushes += link->messages[i].type == LN_SYNC_PUSH;
     ln_sync_commit_write(&commit, payload);
-    if (!ln_worker_send(link, LN_SYNC_COMMIT, link->step, payload, sizeof payload)) return;
+    if (!ln_sync_stream_behind(link->stream, &header, payload, sizeof payload)) return;
     link->committed = true;
     link->ahead = ahead;
-    link->handed_at = worker->host.clock(worker->host.context);
+    link->handed_at = clock_of(link);
 }
 
 static void queue(worker_link *link) {
@@ -51,21 +54,22 @@ static void queue(worker_link *link) {
         if (!ln_sync_stream_bulk(link->stream, &header, message->data, message->size, link->queued)) return;
         link->queued++;
     }
-    if (link->released == link->message_count) commit(link);
+    commit(link);
 }
 
 void ln_worker_released(worker_link *link) {
     if (link->state != WORKER_OPEN) return; /* the stream is being reset */
-    link->released++;
-    if (link->worker->work != WORKER_PUSH || link->ending || link->acked || link->committed) return;
-    if (link->queued == link->message_count && link->released == link->message_count) commit(link);
+    if (++link->released == link->message_count) link->handed_at = clock_of(link);
 }
 
 void ln_worker_push(worker_link *link) {
     const ln_sync_worker *worker = link->worker;
     if (!link->acked && !link->committed) {
         /* A server that was started again may not know that it had let this worker skip steps. */
-        if (link->next < link->step) link->step = link->next;
+        if (link->next < link->step) {
+            link->step = link->next;
+            link->last_step = LN_SYNC_NONE; /* what was said of that number is not of this push */
+        }
         if (link->next == link->step) {
             queue(link);
         } else if (link->last_step == link->step) { /* closed without us, in the meantime */
@@ -100,7 +104,7 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
     memcpy(link->server_clock, ack->clock, sizeof link->server_clock);
     if (worker->work != WORKER_PUSH || link->acked || step != link->step) return LN_SYNC_FINE;
     if (ack->outcome == LN_SYNC_APPLIED && ack->version > link->base) link->staleness = ack->version - link->base - 1;
-    if (!link->committed) abandon(link);
+    abandon(link);
     decided(link, ack->outcome);
     if (worker->then_pull && link->ahead) ln_worker_await(link);
     ln_worker_push(link);
@@ -128,6 +132,8 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
     if (status) return status;
     worker->then_pull = pull;
     ln_worker_begin(worker, WORKER_PUSH);
+    /* A server that was started again may know less than before; one that is further on has closed the step. */
+    if (ln_worker_next(worker) < worker->step) worker->step = ln_worker_next(worker);
     for (int i = 0; i < worker->link_count; i++) {
         worker->links[i].step = worker->step;
         worker->links[i].staleness = 0;
@@ -149,13 +155,14 @@ void ln_worker_pushed(ln_sync_worker *worker) {
         if (link->outcome > info->outcome) info->outcome = link->outcome;
         if (link->staleness > info->staleness) info->staleness = link->staleness;
         if (link->handed_at > handed) handed = link->handed_at;
-        if (i == 0 || link->next < worker->step) worker->step = link->next;
     }
+    worker->step = ln_worker_next(worker);
     info->applied += info->outcome == LINNET_SYNC_APPLIED;
     info->late += info->outcome == LINNET_SYNC_LATE;
     info->not_finite += info->outcome == LINNET_SYNC_NOT_FINITE;
     info->push_ns = handed - worker->begun_at;
     info->wait_ns = now - handed;
+    info->decided_ns = now;
     worker->fresh = false;
     if (worker->then_pull) ln_worker_pulled(worker);
 }

@@ -177,6 +177,8 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse);
 
 /* worker_core.c */
 void ln_worker_begin(ln_sync_worker *worker, worker_work work);
+/* The step that no server has decided yet for this worker: shards that are further on wait for the others. */
+uint64_t ln_worker_next(const ln_sync_worker *worker);
 /* Ends this connection, soon; fatal: and with it all of the worker. */
 void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal);
 void ln_worker_opened(worker_link *link); /* the handshake is done: heartbeats begin, work goes on */

@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const char tool[] = "linnet-serve";
 static const char help[] =
@@ -206,12 +207,21 @@ static int print_status(const options *o) {
     return TOOL_OK;
 }
 
+/* A descriptor for each connection, as far as the system grants them. */
+static void allow_descriptors(void) {
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit)) return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 static int serve(const options *o) {
     linnet_model *model = NULL;
     linnet_server *server = NULL;
     linnet_error error;
     struct sigaction action;
     int status = TOOL_OK;
+    allow_descriptors();
     if (linnet_model_open(o->model, NULL, &model, &error)) return tool_fail_record(tool, &error);
     if (linnet_server_create(model, NULL, &o->config, &server, &error)) {
         linnet_model_free(model);

@@ -109,6 +109,9 @@ static void choose(sim *s) {
     c->save_every = sim_below(s, 2) ? 0 : 1 + sim_below(s, 20);
     s->faults_end = 200 * MS + sim_below(s, 3000 * MS);
     s->deadline = s->faults_end + 60000 * MS;
+    s->half = sim_below(s, 4) == 0;
+    s->leavers = sim_below(s, 4) == 0;
+    if (s->half) c->encodings = 1u << 1;
     faults_choose(s);
 }
 
@@ -140,8 +143,18 @@ static void show(const sim *s) {
     if (!s->loud) return;
     for (int i = 0; i < s->shards; i++)
         if (s->servers[i].core && ln_sync_server_status(s->servers[i].core, text, sizeof text)) printf("%s\n", text);
-    for (int i = 0; i < s->workers; i++)
-        printf("worker %d: phase %d, step %llu\n", i, (int)s->worker[i].phase, (unsigned long long)s->worker[i].step);
+    for (int i = 0; i < s->workers; i++) {
+        const worker *w = &s->worker[i];
+        printf("worker %d: phase %d, step %llu\n", i, (int)w->phase, (unsigned long long)w->step);
+        for (int k = 0; w->core && k < s->shards; k++) {
+            const worker_link *link = &w->core->links[k];
+            printf("  link %d: state %d, step %llu, next %llu, last %llu, acked %d, committed %d, missing %u, ahead "
+                   "%d, done %d\n",
+                   k, (int)link->state, (unsigned long long)link->step, (unsigned long long)link->next,
+                   (unsigned long long)link->last_step, link->acked, link->committed, link->missing, link->ahead,
+                   link->done);
+        }
+    }
 }
 
 static void run(sim *s) {

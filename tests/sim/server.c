@@ -90,6 +90,8 @@ static linnet_status update(void *context, linnet_error *error) {
             sim_fail(h->s, "cell %d: dense and sparse gradients differ", i);
         if (!(have_cells ? cells[i] : rows[i])) continue;
         check_staleness(h->s, p, i / PUSHES);
+        sim_say(h->s, "server %d %s push %d of worker %d", p->shard, p->replaying ? "replays" : "applies", i % PUSHES,
+                i / PUSHES);
         if (p->counts[i]++) sim_fail(h->s, "push %d of worker %d was applied twice", i % PUSHES, i / PUSHES);
     }
     p->updates++;

@@ -113,7 +113,7 @@ typedef struct worker {
 
 typedef struct sim {
     uint64_t seed, state, now;
-    bool loud;
+    bool loud, half, leavers; /* half: gradients travel as f16; leavers: workers leave in order and come again */
     sim_mode mode;
     int workers, shards, groups, target;
     int64_t staleness;

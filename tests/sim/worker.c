@@ -19,7 +19,7 @@ static linnet_worker_config config_of(const sim *s, const worker *p) {
     config.worker = p->number;
     config.group = s->mode == GROUPS ? p->number % s->groups : 0;
     config.lost_ms = 600000;
-    config.fraction = 0.01;
+    if (s->half) config.compression = LINNET_SYNC_F16; /* UNIT and its neighbours are exact in it */
     return config;
 }
 
@@ -113,6 +113,9 @@ static void record(sim *s, worker *p) {
         p->epochs[link->shard] = link->epoch;
         const uint64_t cell = (uint64_t)p->number * PUSHES + p->push;
         if (p->phase != PUSHING || p->recorded[i]) continue;
+        if (s->pushed_as[link->shard][cell] != link->step)
+            sim_say(s, "worker %d pushes its %d. as step %llu", p->number, (int)p->push,
+                    (unsigned long long)link->step);
         s->pushed_as[link->shard][cell] = link->step;
         if (!link->acked) continue;
         p->recorded[i] = true;
@@ -130,6 +133,8 @@ static void next_step(sim *s, worker *p) {
     p->step = p->core->step;
     if (p->step >= (uint64_t)s->target || p->push == PUSHES - 1) {
         p->done = true;
+    }
+    if (p->done || (s->leavers && s->now < s->faults_end && sim_below(s, 20) == 0)) {
         ln_sync_worker_begin_leave(p->core);
         begin(p, LEAVING);
         return;
@@ -165,7 +170,8 @@ static void finished(sim *s, worker *p, linnet_status status, const linnet_error
     case LEAVING:
         sim_say(s, "worker %d has left", p->number);
         worker_kill(s, p);
-        begin(p, GONE);
+        begin(p, p->done ? GONE : AGREEING);
+        p->restart_at = s->now + sim_below(s, 500 * MS); /* a while, where it is not done */
         break;
     default: break;
     }

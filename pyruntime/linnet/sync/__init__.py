@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from linnet.sync.joining import join
     from linnet.sync.link import Link, status
     from linnet.sync.ring import Ring
+    from linnet.sync.ring_training import RingTrainer
     from linnet.sync.server import Server
     from linnet.sync.split import Parts, partition
     from linnet.sync.strategy import Strategy
@@ -30,6 +31,7 @@ _LAZY: dict[str, str] = {
     "Link": "link",
     "LinkInfo": "worker",
     "Ring": "ring",
+    "RingTrainer": "ring_training",
     "Server": "server",
     "Worker": "worker",
     "WorkerInfo": "worker",
@@ -50,6 +52,7 @@ __all__ = [
     "LinkInfo",
     "Parts",
     "Ring",
+    "RingTrainer",
     "Server",
     "Strategy",
     "Timeline",

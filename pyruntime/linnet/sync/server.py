@@ -123,6 +123,12 @@ class Server:
         """The first of them."""
         return self.addresses[0]
 
+    @property
+    def metrics_address(self) -> str | None:
+        """Where Prometheus finds it, as host:port; None: nowhere."""
+        text = sync_library().linnet_server_address(self._alive(), -1)
+        return None if text == ffi.NULL else string_of(text)
+
     def _alive(self) -> Any:
         if not self._pointer:
             raise UsageError("the server is closed", code=101, hint="make another one")

@@ -1,14 +1,14 @@
 """Where the time of distributed steps goes: spans of workers and servers on one clock, as a Chrome trace (Perfetto,
 chrome://tracing), and from them the ratio of computing to transfer and the speed-up that it predicts.
 
-A worker's clock and a server's differ; heartbeats measure by how much (RFC 5905, section 8), and answers bring the server's
-times of the step. All times are put on the clock of shard 0's server, so that the files of several workers may be joined."""
+A worker's clock and a server's differ; heartbeats measure by how much (RFC 5905, section 8), and answers to pushes, which
+bring the server's times of the step, bound it further. All times are put on the clock of shard 0's server, so that the files
+of several workers may be joined."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +17,18 @@ from linnet.errors import FileError, UsageError
 
 if TYPE_CHECKING:
     from linnet.session import Session
-    from linnet.sync.worker import WorkerInfo
+    from linnet.sync.worker import LinkInfo, WorkerInfo
 
 FORMAT = "linnet timeline 1"
+_FOREVER = 1 << 62  # ns
 _SERVERS = 1_000_000  # process number of shard 0's server; workers have theirs
 
 
 @dataclasses.dataclass(frozen=True)
 class Summary:
     """Mean seconds of a step, and what follows. compute: the worker computes. transfer: bytes travel, either way. others: the
-    slowest worker is waited for. update: servers sum and apply. ratio: computing for each second of everything but
-    waiting for others. speedup: what `workers` workers give, each computing as long as these: workers * compute / step."""
+    slowest worker is waited for. update: from its push until servers have summed and applied. ratio: computing for each
+    second of transfer and update. speedup: what so many workers give, each computing as long: workers * compute / step."""
 
     workers: int
     steps: int
@@ -60,39 +61,53 @@ class Timeline:
     def __init__(self, name: str = "") -> None:
         self.name = name
         self._steps: list[dict[str, Any]] = []
-        self._clocks: dict[int, tuple[float, int]] = {}  # shard -> (delay, offset) of the best exchange
+        self._clocks: dict[int, list[int]] = {}  # shard -> the least and the most that its clock is ahead of ours
         self._worker = 0
 
     def __len__(self) -> int:
         return len(self._steps)
 
-    def record(self, info: WorkerInfo, session: Session | None = None, end_ns: int | None = None) -> None:
-        """Takes the step that has just ended. session: one with trace=True adds its ops inside the computing. end_ns: when the
-        step ended, by time.monotonic_ns (now)."""
-        end = time.monotonic_ns() if end_ns is None else end_ns
+    def record(self, info: WorkerInfo, session: Session | None = None) -> None:
+        """Takes the step that has just ended. session: one with trace=True adds its ops inside the computing."""
+        end = _ns(info.decided)
         self._worker = info.worker
-        for link in info.links:
-            known = self._clocks.get(link.shard)
-            if link.delay is not None and (known is None or link.delay <= known[0]):
-                self._clocks[link.shard] = link.delay, _ns(link.offset)
         pushed = end - _ns(info.wait)
         computed = pushed - _ns(info.push)
         begun = computed - _ns(info.compute)
+        # Values that came with the answer to a push are a part of the wait, and `pull` then spans push and wait.
+        pulled = begun if abs(info.pull - info.push - info.wait) < 1e-4 else begun - _ns(info.pull)
+        for link in info.links:
+            self._bound(link, computed, end, info.outcome == "applied")
         ops = [] if session is None else [(s.name or s.op, s.op, round(s.ms * 1e6)) for s in session.steps]
         self._steps.append(
             {
                 "step": info.step - 1, "outcome": info.outcome, "staleness": info.staleness,
-                "times": [begun - _ns(info.pull), begun, computed, pushed, end], "ops": ops,
+                "times": [pulled, begun, computed, pushed, end], "ops": ops,
                 "servers": {str(link.shard): [_ns(t) for t in link.clock] for link in info.links},
             }
         )  # fmt: skip
+
+    def _bound(self, link: LinkInfo, begin: int, end: int, applied: bool) -> None:
+        """What this step says of a server's clock: an exchange of heartbeats errs by half of its delay at most, and the answer
+        to a push was given after the push began and before it came. The bounds of all steps hold together."""
+        low, high = self._clocks.setdefault(link.shard, [-_FOREVER, _FOREVER])
+        if link.delay is not None:
+            offset, error = _ns(link.offset), _ns(link.delay / 2)
+            low, high = max(low, offset - error), min(high, offset + error)
+        if applied and link.clock[4]:
+            answer = _ns(link.clock[4])
+            low, high = max(low, answer - end), min(high, answer - begin)
+        if low <= high:  # else a clock was set meanwhile: what was known stays
+            self._clocks[link.shard] = [low, high]
 
     def save(self, path: str | Path) -> None:
         """Writes the trace, which also holds what `merge` needs. FileError where it cannot be written."""
         write([self._content()], path)
 
     def _content(self) -> dict[str, Any]:
-        clocks = {str(shard): offset for shard, (_, offset) in self._clocks.items()}
+        clocks = {
+            str(k): (low + high) // 2 for k, (low, high) in self._clocks.items() if low > -_FOREVER < high < _FOREVER
+        }
         return {"worker": self._worker, "name": self.name, "clocks": clocks, "steps": self._steps}
 
 
@@ -134,6 +149,17 @@ def _to_common(worker: dict[str, Any], time_ns: int, shard: str | None = None) -
     return int(local + clocks.get("0", 0))
 
 
+def _waits(worker: dict[str, Any], entry: dict[str, Any]) -> tuple[int, int]:
+    """What the wait of a step was for, as two moments within it on the common clock: the last push that counted had come to
+    the last server, and the last update was made. 0 and 0 where no server has answered."""
+    pushed, end = (_to_common(worker, t) for t in entry["times"][3:])
+    clocks = [(_to_common(worker, c[1], s), _to_common(worker, c[3], s)) for s, c in entry["servers"].items() if c[4]]
+    if not clocks:
+        return 0, 0
+    gathered = min(max(pushed, *(last for last, _ in clocks)), end)
+    return gathered, min(max(gathered, *(updated for _, updated in clocks)), end)
+
+
 def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Chrome trace events of the workers' steps and of their servers, each server's step once; times in us from the first."""
     spans: list[dict[str, Any]] = []
@@ -147,6 +173,14 @@ def events(workers: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             about = {"step": entry["step"], "outcome": entry["outcome"], "staleness": entry["staleness"]}
             for name, begin, end in zip(("pull", "compute", "push", "wait"), times, times[1:], strict=False):
                 if end > begin:
+                    spans.append(_span(name, number, 0, begin, end, about))
+            gathered, updated = _waits(worker, entry)
+            for name, begin, end in (
+                ("others", times[3], gathered),
+                ("update", gathered, updated),
+                ("values", updated, times[4]),
+            ):
+                if gathered and end > begin:
                     spans.append(_span(name, number, 0, begin, end, about))
             at = times[1]
             for name, op, length in entry["ops"]:
@@ -198,12 +232,9 @@ def summary(workers: Sequence[dict[str, Any]], skip: int = 1) -> Summary:
     for worker in workers:
         for entry in worker["steps"][skip:]:
             begin, begun, computed, pushed, end = entry["times"]
-            # Waiting for others ends with the last push that counted, at the server where that was latest.
-            last = [_to_common(worker, clock[1], shard) for shard, clock in entry["servers"].items() if clock[4]]
-            here = _to_common(worker, 0)
-            others = min(max(max(last, default=0) - here - pushed, 0), end - pushed) if last else 0
-            update = max((clock[3] - clock[2] for clock in entry["servers"].values() if clock[4]), default=0)
-            update = min(max(update, 0), end - pushed - others)
+            gathered, updated = _waits(worker, entry)
+            others = gathered - _to_common(worker, pushed) if gathered else 0
+            update = updated - gathered
             totals[0] += computed - begun
             totals[1] += (begun - begin) + (pushed - computed) + (end - pushed) - others - update
             totals[2] += others

@@ -21,6 +21,7 @@ from linnet.sync._library import sync_library
 from linnet.sync.compression import Compression
 from linnet.sync.contract import GRAD, GRADIENT, IDS, REMOTE, ROWS, names_in
 from linnet.sync.link import Link, c_text, c_texts, milliseconds
+from linnet.training.feeding import examples
 
 _OUTCOMES: Final = ("applied", "late", "not_finite")
 
@@ -51,8 +52,9 @@ class WorkerInfo:
     servers'. outcome: of the last push, "applied", "late" (the step was closed without it) or "not_finite"; staleness: updates
     of others between the values it was computed from and itself. applied, late, not_finite: pushes so far. tensors_pulled,
     tensors_same: variables that came, and that were skipped because they had not changed. Seconds of the last step: compute
-    (from the values to the push), push (until its last byte was handed over), wait (until the answer), and of the last pull.
-    share: (first example, examples, examples in all) of the next global batch, or None. memory: bytes, besides the store's."""
+    (from the values to the push), push (until its last byte was handed over), wait (until the answer), and of the last pull;
+    decided: when that answer came, by time.monotonic. share: (first example, examples, examples in all) of the next global
+    batch, or None. memory: bytes, besides the store's."""
 
     worker: int
     step: int
@@ -71,6 +73,7 @@ class WorkerInfo:
     push: float
     wait: float
     pull: float
+    decided: float
     share: tuple[int, int, int] | None
     members: int
     memory: int
@@ -209,7 +212,7 @@ class Worker:
         """
         ids, shapes = self._looked_up(feeds)
         planned = self._last = self.session()._filled(feeds, None, shapes)
-        count = examples(feeds) if weight is None else weight
+        count = weight_of(feeds) if weight is None else weight
         self._call("linnet_worker_step", planned.session, ids.session if ids else ffi.NULL, count)
         return results(planned)
 
@@ -238,7 +241,7 @@ class Worker:
         else:
             for feeds in batches:
                 last = session.run(feeds)
-                seen += examples(feeds)
+                seen += weight_of(feeds)
         self._call("linnet_worker_push", ffi.NULL, float(seen if weight is None else weight))
         return last
 
@@ -267,6 +270,7 @@ class Worker:
             push=record.push_ns / 1e9,
             wait=record.wait_ns / 1e9,
             pull=record.pull_ns / 1e9,
+            decided=record.decided_ns / 1e9,
             share=share,
             memory=int(record.bytes),
             links=links,
@@ -298,6 +302,6 @@ def results(planned: _Planned) -> dict[str, Array]:
     }
 
 
-def examples(feeds: Mapping[str, npt.ArrayLike]) -> float:
-    """The first dimension of the first feed that has one, at least 1."""
-    return float(next((np.shape(v)[0] for v in feeds.values() if np.ndim(v) and np.shape(v)[0]), 1))
+def weight_of(feeds: Mapping[str, npt.ArrayLike]) -> float:
+    """How many examples a batch holds, at least 1."""
+    return float(max(examples({name: np.asarray(value) for name, value in feeds.items()}), 1))

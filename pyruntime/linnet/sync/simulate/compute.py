@@ -13,7 +13,8 @@ import numpy as np
 from linnet.errors import UsageError
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
-_FORMS = "constant, lognormal:SIGMA, pareto:ALPHA, stragglers:SHARE,DELAY"
+Bools = np.ndarray[Any, np.dtype[np.bool_]]
+_FORMS = "constant, lognormal:SIGMA, pareto:ALPHA, stragglers:SHARE,DELAY[,STEPS]"
 _BLOCK = 64  # workers
 _BODY = 0.03  # SIGMA of steps that nothing disturbs
 
@@ -27,8 +28,8 @@ class Compute:
       constant                 1
       lognormal:SIGMA          exp(SIGMA z), z standard normal: median 1, mean exp(SIGMA**2 / 2)
       pareto:ALPHA             u**(-1/ALPHA), u uniform in (0, 1]: never below 1, a heavy tail (ALPHA > 1: a finite mean)
-      stragglers:SHARE,DELAY   a log-normal body of SIGMA 0.03, and with probability SHARE an extra delay of DELAY * e, e
-                               gamma-distributed with shape 4 and mean 1: a machine that now and then does something else
+      stragglers:SHARE,DELAY[,STEPS]  1 + DELAY in a share SHARE of the steps, else 1, times a log-normal factor of SIGMA
+                               0.03: a machine that does something else, too, for STEPS steps at a time on average (1)
     measured: seconds of steps that were measured; a step draws one of them, and `typical` and `scatter` are not used.
     spread: SIGMA of a log-normal factor that each worker keeps: machines of different speed. balanced: workers get examples
     by their speed, as a server with `batch` shares them out, so that all take equally long for as many in all.
@@ -51,16 +52,18 @@ class Compute:
 
     def _parameters(self) -> tuple[str, tuple[float, ...]]:
         kind, _, rest = self.scatter.partition(":")
-        counts = {"constant": 0, "lognormal": 1, "pareto": 1, "stragglers": 2}
+        counts = {"constant": (0,), "lognormal": (1,), "pareto": (1,), "stragglers": (2, 3)}
         try:
             numbers = tuple(float(part) for part in rest.split(",")) if rest else ()
         except ValueError:
             numbers = (math.nan,)
-        bad = (
-            kind not in counts or len(numbers) != counts[kind] or not all(math.isfinite(n) and n >= 0 for n in numbers)
-        )
-        if bad or (kind == "pareto" and numbers[0] <= 1) or (kind == "stragglers" and numbers[0] > 1):
-            hint = "ALPHA must be above 1 for a finite mean, SHARE is a probability"
+        bad = len(numbers) not in counts.get(kind, ()) or not all(math.isfinite(n) and n >= 0 for n in numbers)
+        if not bad and kind == "stragglers":
+            share, _, steps = numbers = (*numbers, 1.0)[:3]
+            # Who is not slow cannot begin to be with more than certainty.
+            bad = share >= 1 or steps < 1 or share > (1 - share) * steps
+        if bad or (kind == "pareto" and numbers[0] <= 1):
+            hint = "ALPHA must be above 1 for a finite mean, SHARE is a probability, STEPS at least 1"
             raise UsageError(f"{self.scatter!r} is no scatter of step times", code=101, expected=_FORMS, hint=hint)
         return kind, numbers
 
@@ -68,8 +71,9 @@ class Compute:
         """The factor on its times that each worker keeps [workers]."""
         return np.exp(self.spread * rng.standard_normal(workers)) if self.spread else np.ones(workers)
 
-    def draw(self, count: int, rng: np.random.Generator) -> Floats:
-        """Seconds of one step of `count` workers of ordinary speed [count]."""
+    def draw(self, count: int, rng: np.random.Generator, slow: Bools | None = None) -> Floats:
+        """Seconds of one step of `count` workers of ordinary speed [count]. slow: which of them were disturbed in the step
+        before [count], changed in place; None: drawn anew."""
         if len(self.measured):
             return rng.choice(np.asarray(self.measured, np.float64), count)
         kind, numbers = self._parameters()
@@ -80,9 +84,22 @@ class Compute:
         elif kind == "pareto":
             factors = (1.0 - rng.random(count)) ** (-1.0 / numbers[0])
         else:
-            slow = rng.random(count) < numbers[0]
-            factors = np.exp(_BODY * rng.standard_normal(count)) + slow * numbers[1] * rng.gamma(4.0, 0.25, count)
+            share, delay, steps = numbers
+            chance = rng.random(count)
+            if slow is None:
+                slow = chance < share
+            else:  # a Markov chain with `share` as its equilibrium; with steps 1 independent of the step before
+                stays = 1 - 1 / steps if steps > 1 else share
+                begins = share / (1 - share) * (1 - stays)
+                slow[:] = np.where(slow, chance < stays, chance < begins)
+            factors = np.exp(_BODY * rng.standard_normal(count)) * (1 + slow * delay)
         return self.typical * factors
+
+    @property
+    def disturbed(self) -> float:
+        """Share of the steps in which a worker is slowed down (stragglers), else 0."""
+        kind, numbers = self._parameters()
+        return numbers[0] if kind == "stragglers" and not len(self.measured) else 0.0
 
     @property
     def mean(self) -> float:
@@ -94,7 +111,7 @@ class Compute:
             return self.typical * math.exp(numbers[0] ** 2 / 2)
         if kind == "pareto":
             return self.typical * numbers[0] / (numbers[0] - 1)
-        return self.typical * (1.0 if kind == "constant" else math.exp(_BODY**2 / 2) + numbers[0] * numbers[1])
+        return self.typical * (1.0 if kind == "constant" else math.exp(_BODY**2 / 2) * (1 + numbers[0] * numbers[1]))
 
 
 class Draws:
@@ -107,13 +124,16 @@ class Draws:
         self._speeds = np.concatenate([compute.speeds(_BLOCK, rng) for rng in self._blocks])[:workers]
         if compute.balanced:
             self._speeds[:] = workers / (1 / self._speeds).sum()
+        self._slow = [rng.random(_BLOCK) < compute.disturbed for rng in self._blocks]
         self._rows: list[list[float]] = []
 
     def row(self, k: int) -> list[float]:
         """Of all workers; of a federated round the sum of its local steps."""
         while k >= len(self._rows):
-            drawn = [
-                np.concatenate([self._compute.draw(_BLOCK, rng) for rng in self._blocks]) for _ in range(self._local)
-            ]
+            drawn = [self._step() for _ in range(self._local)]
             self._rows.append((np.sum(drawn, axis=0)[: self._workers] * self._speeds).tolist())
         return self._rows[k]
+
+    def _step(self) -> Floats:
+        blocks = zip(self._blocks, self._slow, strict=True)
+        return np.concatenate([self._compute.draw(_BLOCK, rng, slow) for rng, slow in blocks])

@@ -1,0 +1,79 @@
+/* worker.c - trains a model together with other machines: pulls parameters from a server, computes gradients on its own
+ * data, pushes them. Python made the file with linnet.sync.signatures: `grad` has inputs x, f32 [batch, 28, 28], and t,
+ * i32 [batch], the output loss, and the gradients. `linnet serve digits.lnt --workers 2` is the other side.
+ *
+ *   cc worker.c -Iruntime_c/include build/liblinnet_sync.a build/liblinnet.a -lm -lpthread -ldl -o worker
+ *   ./worker digits.lnt 127.0.0.1:4000 0 train-images-idx3-ubyte train-labels-idx1-ubyte 1000
+ *
+ * 0 is this worker's number: started again with it after a crash, it goes on where it was. */
+#include "linnet_sync.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { BATCH = 64 };
+
+static int fail(const linnet_error *error) {
+    char text[1024];
+    linnet_error_format(error, text, sizeof text);
+    fprintf(stderr, "worker: %s\n", text);
+    return 1;
+}
+
+/* Example `row` of an idx file: the bytes behind its header of 4 bytes and 4 more for each dimension. */
+static int read_row(FILE *file, int dimensions, size_t size, size_t row, unsigned char *to) {
+    return !fseek(file, (long)(4 + 4 * (size_t)dimensions + row * size), SEEK_SET) && fread(to, 1, size, file) == size;
+}
+
+int main(int argc, char **argv) {
+    static const linnet_shape shapes[2] = {{"x", 3, {BATCH, 28, 28}}, {"t", 1, {BATCH}}};
+    linnet_model *model;
+    linnet_store *store;
+    linnet_plan *plan;
+    linnet_session *session;
+    linnet_worker *worker;
+    linnet_error error;
+    linnet_plan_config config;
+    linnet_worker_config with;
+    linnet_worker_info info;
+    unsigned char header[8], pixels[784], label;
+    FILE *images = argc == 7 ? fopen(argv[4], "rb") : NULL, *labels = argc == 7 ? fopen(argv[5], "rb") : NULL;
+    if (!images || !labels || fread(header, 1, 8, images) != 8)
+        return fprintf(stderr, "usage: worker MODEL.lnt SERVER NUMBER IMAGES.idx LABELS.idx STEPS\n"), 2;
+    const size_t examples = (size_t)header[4] << 24 | (size_t)header[5] << 16 | (size_t)header[6] << 8 | header[7];
+    const char *const servers[1] = {argv[2]};
+
+    linnet_plan_config_init(&config);
+    config.signature = "grad";
+    config.shapes = shapes; /* the batch, which the file leaves open */
+    config.shape_count = 2;
+    linnet_worker_config_init(&with);
+    with.worker = atoi(argv[3]);
+    if (linnet_model_open(argv[1], NULL, &model, &error) || linnet_store_create(model, NULL, &store, &error) ||
+        linnet_plan_create(model, &config, &plan, &error) ||
+        linnet_session_create(plan, store, NULL, &session, &error) ||
+        linnet_worker_create(model, store, servers, 1, &with, &worker, &error))
+        return fail(&error);
+
+    float *x = linnet_session_input(session, 0);
+    int32_t *t = linnet_session_input(session, 1);
+    const float *loss = linnet_session_output(session, 0);
+    const uint64_t steps = strtoull(argv[6], NULL, 10);
+    while (!linnet_worker_get_info(worker, &info) && info.step < steps) {
+        for (size_t i = 0; i < BATCH; i++) { /* other rows than the other workers', the same ones after a restart */
+            const size_t row = (size_t)((info.step * 7919 + i) * 31 + (size_t)with.worker * 17) % examples;
+            if (!read_row(images, 3, sizeof pixels, row, pixels) || !read_row(labels, 1, 1, row, &label)) return 1;
+            for (size_t k = 0; k < sizeof pixels; k++) x[i * sizeof pixels + k] = (float)pixels[k] / 255;
+            t[i] = label;
+        }
+        if (linnet_worker_step(worker, session, NULL, BATCH, &error)) return fail(&error); /* pull, run, push */
+        if ((info.step + 1) % 100 == 0 || info.step + 1 == steps)
+            printf("step %llu: loss %.4f\n", (unsigned long long)info.step + 1, (double)*loss);
+    }
+    linnet_worker_free(worker); /* says goodbye: nobody waits for it any more */
+    linnet_session_free(session);
+    linnet_plan_free(plan);
+    linnet_store_free(store);
+    linnet_model_free(model);
+    return 0;
+}

@@ -1,0 +1,161 @@
+"""Synchronous training over a ring: each rank computes gradients of its part of a batch, the ring makes their mean, and each
+rank applies it. No server, and the same variables, bit for bit, in every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from linnet.errors import FileError, UsageError
+from linnet.graph import Graph
+from linnet.model import Model, Store, TensorSpec
+from linnet.session import Session
+from linnet.sync.contract import AVERAGE, COUNT, GRAD, GRADIENT, IDS, UPDATE, names_in
+from linnet.sync.ring import Ring
+
+_APART = 2**40  # between the counters of random numbers of two ranks
+
+
+class RingTrainer:
+    """One rank of a training. All ranks make one, with the same model, over the same ring.
+
+    model: a path, bytes, Graph or Model with the signatures that `linnet.sync.signatures` writes; gradients must be dense.
+    store: the variables; rank 0's are taken by all, so that only rank 0 need load a checkpoint. threads: of the sessions.
+    Random numbers (dropout) differ between ranks.
+
+        with linnet.sync.Ring(address, rank, size) as ring:
+            trainer = linnet.sync.RingTrainer("model.lnt", ring)
+            for batch in mine:
+                print(trainer.step(batch)["loss"])
+
+    When a rank is lost `step` raises SyncError in all others, and no variable has changed in those where it does. Some may
+    have finished the step already, so that all go on from one of them:
+
+            except linnet.SyncError as error:
+                trainer.go_on(ring.without(error.op_index, other_address))  # trainer.steps says where
+
+    Raises UsageError (no such signatures, sparse gradients), FileError (ranks have different models), SyncError.
+    """
+
+    def __init__(
+        self,
+        model: str | Path | bytes | Graph | Model,
+        ring: Ring,
+        *,
+        store: Store | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.model = model if isinstance(model, Model) else Model(model)
+        self._check()
+        self.store = Store(self.model) if store is None else store
+        self.steps = 0
+        """Steps that these variables have seen in this training."""
+        self._grad = Session(self.model, GRAD, store=self.store, threads=threads)
+        self._update = Session(self.model, UPDATE, store=self.store, threads=threads)
+        self._averaged = names_in({AVERAGE: self.model.metadata(AVERAGE) or ""}, AVERAGE)
+        self._counted = names_in({COUNT: self.model.metadata(COUNT) or ""}, COUNT)
+        outputs = self.model.outputs(GRAD)
+        self._scalars = [o.name for o in outputs if o.shape == () and o.dtype == "f32"]
+        gradients = [o for o in outputs if o.name.startswith(GRADIENT)]
+        # One array per dtype, so that a step is one all-reduce or two: gradients, averages, scalars, and the weight.
+        variables = {spec.name: spec for spec in self.model.variables}
+        parts: dict[str, list[TensorSpec]] = {"f32": [g for g in gradients if g.dtype == "f32"]}
+        parts["f32"] += [variables[name] for name in self._averaged if variables[name].dtype != "f64"]
+        parts["f32"] += [o for o in outputs if o.name in self._scalars]
+        parts["f64"] = [g for g in gradients if g.dtype == "f64"]
+        parts["f64"] += [variables[name] for name in self._averaged if variables[name].dtype == "f64"]
+        self._buckets = [_Bucket(specs, dtype) for dtype, specs in parts.items() if specs]
+        self._ring = ring
+        self.go_on(ring)
+
+    def _check(self) -> None:
+        if GRAD not in self.model.signatures or UPDATE not in self.model.signatures:
+            raise UsageError(
+                "the model is not made for training in company", code=102, expected=f"signatures '{GRAD}' and '{UPDATE}'",
+                got=", ".join(self.model.signatures) or "none", hint="write them with linnet.sync.signatures",
+            )  # fmt: skip
+        sparse = [o.name for o in self.model.outputs(GRAD) if o.name.startswith(GRADIENT) and o.name.endswith("/rows")]
+        if sparse or IDS in self.model.signatures:
+            name = sparse[0].removeprefix(GRADIENT).removesuffix("/rows") if sparse else ""
+            raise UsageError(
+                "a ring sums dense gradients only, and this one has rows", code=101, tensor=name,
+                hint="train with servers (linnet.sync.Server), where only the rows that were touched travel",
+            )  # fmt: skip
+
+    def go_on(self, ring: Ring) -> None:
+        """Takes a ring, the first or that of the ranks that are left: all take the variables and `steps` of its rank 0."""
+        digest = np.frombuffer(bytes.fromhex(self.model.metadata("digest") or ""), np.int32)
+        same = np.array_equal(_from_rank_0(ring, digest), digest)
+        if ring.all_reduce(np.array([not same], np.int32))[0]:
+            raise FileError(
+                "the ranks of the ring have different models", code=208, expected="one file in all",
+                got=f"a model with the digest {self.model.metadata('digest')} here", hint="give all ranks the same file",
+            )  # fmt: skip
+        for spec in self.model.variables:
+            value = self.store[spec.name]
+            self.store[spec.name] = _from_rank_0(ring, value)
+        for name in self._counted:
+            self.store[name] = self.store[name] + ring.rank * _APART
+        self.steps = int(_from_rank_0(ring, np.array([self.steps], np.int64))[0])
+        self._ring = ring
+
+    def step(self, inputs: Mapping[str, npt.ArrayLike], weight: float = 1.0) -> dict[str, np.ndarray]:
+        """One step with this rank's part of the batch; returns the outputs of `grad` but the gradients.
+
+        weight: of this part in the mean, as the number of its examples where parts differ; above 0. Scalars of f32 (the loss,
+        metrics) are the weighted mean over all ranks, other outputs this rank's. Moving averages of `grad`, as batch
+        normalisation has, are averaged too. Raises SyncError, those of Session.run.
+        """
+        if not (weight > 0 and np.isfinite(weight)):
+            raise UsageError(
+                "the weight of a batch is above 0", code=101, expected="a finite number > 0", got=repr(weight)
+            )
+        counters = {name: self.store[name] for name in [*self._averaged, *self._counted]}
+        out = self._grad.run(inputs)
+        values = {**out, **{name: self.store[name] for name in self._averaged}}
+        try:
+            means: dict[str, np.ndarray] = {}
+            for bucket in self._buckets:
+                means |= bucket.mean(self._ring, values, weight)
+        except BaseException:
+            for name, value in counters.items():
+                self.store[name] = value
+            raise
+        self._update.run({name: mean for name, mean in means.items() if name.startswith(GRADIENT)})
+        for name in self._averaged:
+            self.store[name] = means[name].astype(values[name].dtype)
+        self.steps += 1
+        scalars = {name: means[name].copy() for name in self._scalars}
+        return {name: value for name, value in (out | scalars).items() if not name.startswith(GRADIENT)}
+
+
+class _Bucket:
+    """Tensors of one dtype behind one another in one array, and the weight at its end."""
+
+    def __init__(self, specs: list[TensorSpec], dtype: str) -> None:
+        self._shapes = {spec.name: tuple(int(d or 0) for d in spec.shape or ()) for spec in specs}
+        sizes = [int(np.prod(shape)) for shape in self._shapes.values()]
+        self._ends = np.cumsum(sizes)
+        self._flat = np.empty(sum(sizes) + 1, np.float32 if dtype == "f32" else np.float64)
+
+    def mean(self, ring: Ring, values: Mapping[str, Any], weight: float) -> dict[str, np.ndarray]:
+        """The weighted mean over the ranks of each tensor: views of the array, until the next call."""
+        parts = np.split(self._flat[:-1], self._ends[:-1])
+        for part, name in zip(parts, self._shapes, strict=True):
+            np.multiply(np.ravel(values[name]), self._flat.dtype.type(weight), out=part, casting="unsafe")
+        self._flat[-1] = weight
+        ring.all_reduce(self._flat)
+        np.divide(self._flat[:-1], self._flat[-1], out=self._flat[:-1])
+        return {name: part.reshape(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
+
+
+def _from_rank_0(ring: Ring, value: np.ndarray) -> np.ndarray:
+    """Rank 0's value in all ranks: the others add zeros, to its bytes."""
+    data = value.tobytes() if ring.rank == 0 else bytes(value.nbytes)
+    whole = np.frombuffer(bytearray(data + bytes(-len(data) % 4)), np.int32)
+    ring.all_reduce(whole)
+    return np.frombuffer(whole.tobytes()[: value.nbytes], value.dtype).reshape(value.shape)

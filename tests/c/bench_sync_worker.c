@@ -1,0 +1,106 @@
+/* bench_sync_worker.c - a worker of tests/bench_sync.py that needs no Python: null steps, or pulls of random rows.
+ * `bench_sync_worker step|rows FILE RANK KEY|- COUNT SIZE TABLE ADDRESS`; stdin says how many, stdout their times in
+ * us. */
+#if !defined(_GNU_SOURCE)
+#define _GNU_SOURCE
+#endif
+
+#include "linnet_sync.h"
+
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static linnet_error error;
+
+static void check(linnet_status status) {
+    char text[512];
+    if (!status) return;
+    linnet_error_format(&error, text, sizeof text);
+    fprintf(stderr, "bench_sync_worker: %s\n", text);
+    exit(1);
+}
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The session of `grad` on one example: 1, or row number `rank`. */
+static linnet_session *grad(linnet_model *model, linnet_store *store, int rank) {
+    const linnet_shape shape = {.input = "x", .rank = 1, .dims = {1}};
+    linnet_plan_config config;
+    linnet_plan *plan;
+    linnet_session *session;
+    linnet_plan_config_init(&config);
+    config.signature = "grad";
+    config.threads = 1;
+    config.shapes = &shape;
+    config.shape_count = 1;
+    check(linnet_plan_create(model, &config, &plan, &error));
+    check(linnet_session_create(plan, store, NULL, &session, &error));
+    linnet_tensor_info input;
+    check(linnet_plan_input(plan, 0, &input));
+    void *x = linnet_session_input(session, 0);
+    if (input.dtype == LINNET_I64)
+        *(int64_t *)x = rank;
+    else
+        *(float *)x = 1;
+    linnet_plan_free(plan);
+    return session;
+}
+
+int main(int argc, char **argv) {
+    if (argc != 9) {
+        fprintf(stderr, "usage: bench_sync_worker step|rows FILE RANK KEY|- COUNT SIZE TABLE ADDRESS\n");
+        return 2;
+    }
+    const bool rows = !strcmp(argv[1], "rows");
+    const size_t count = strtoull(argv[5], NULL, 10), size = strtoull(argv[6], NULL, 10);
+    const uint64_t height = strtoull(argv[7], NULL, 10) / size;
+    const char *servers[] = {argv[8]};
+    linnet_worker_config config;
+    linnet_model *model;
+    linnet_store *store;
+    linnet_worker *worker;
+    linnet_worker_config_init(&config);
+    config.worker = atoi(argv[3]);
+    config.link.key_file = strcmp(argv[4], "-") ? argv[4] : NULL;
+    check(linnet_model_open(argv[2], NULL, &model, &error));
+    check(linnet_store_create(model, NULL, &store, &error));
+    check(linnet_worker_create(model, store, servers, 1, &config, &worker, &error));
+    linnet_session *session = rows ? NULL : grad(model, store, config.worker);
+    int64_t *numbers = malloc(count * sizeof *numbers);
+    void *values = malloc(rows ? count * size : 1);
+    uint64_t random = (uint64_t)(config.worker + 1) * 0x9e3779b97f4a7c15u;
+    char line[64];
+    if (!numbers || !values) return 1;
+    printf("ready\n");
+    fflush(stdout);
+    while (fgets(line, sizeof line, stdin)) {
+        for (long step = strtol(line, NULL, 10); step > 0; step--) {
+            for (size_t i = 0; i < count; i++) {
+                random = random * 6364136223846793005u + 1442695040888963407u;
+                numbers[i] = (int64_t)((random >> 16) % height);
+            }
+            const double begin = now();
+            if (rows)
+                check(linnet_worker_pull_rows(worker, "table", numbers, count, values, count * size, &error));
+            else
+                check(linnet_worker_step(worker, session, NULL, 1, &error));
+            printf("%.1f ", 1e6 * (now() - begin));
+        }
+        printf("\n");
+        fflush(stdout);
+    }
+    linnet_session_free(session);
+    linnet_worker_free(worker);
+    linnet_store_free(store);
+    linnet_model_free(model);
+    free(numbers);
+    free(values);
+    return 0;
+}

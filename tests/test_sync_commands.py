@@ -1,0 +1,142 @@
+"""`linnet serve` and `linnet worker`: a job from the shell, with a key, in rounds too; and what they say when it cannot be."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import nn
+from tests.native import ROOT
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+WORKERS, STEPS, BATCH = 2, 12, 16
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """model.lnt and data.npz: 128 points of two kinds."""
+    path = tmp_path_factory.mktemp("job")
+    graph = linnet.Graph(seed=1)
+    x, t = graph.placeholder("x", ("batch", 6)), graph.placeholder("t", ("batch",), "i32")
+    loss = linnet.softmax_cross_entropy(nn.dense(nn.dense(x, 16, activation="tanh"), 2), t).mean()
+    linnet.sync.signatures(graph, loss, linnet.SGD(1.0), {"x": x, "t": t}, local=linnet.SGD(0.5))
+    graph.save(path / "model.lnt")
+    rng = np.random.default_rng(0)
+    points = rng.integers(0, 255, (128, 6)).astype(np.uint8)
+    np.savez(path / "data.npz", x=points, t=(points[:, 0] > points[:, 1]).astype(np.int32))
+    return path
+
+
+def command(*arguments: object) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "linnet", *map(str, arguments)], cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def serve(folder: Path, *arguments: object) -> tuple[subprocess.Popen[str], str]:
+    process = command("serve", folder / "model.lnt", *arguments)
+    assert process.stdout and process.stderr
+    return process, process.stdout.readline().strip() or process.stderr.read()
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def work(folder: Path, address: str, number: int, *arguments: object) -> subprocess.Popen[str]:
+    return command(
+        "worker", folder / "model.lnt", address, "--data", folder / "data.npz", "--scale", "x=1/255", "--batch", BATCH,
+        "--steps", STEPS, "--number", number, "--workers", WORKERS, "--log", 4, "--json", *arguments,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("extra", [(), ("--local-steps", 2), ("--compression", "i8")])
+def test_a_job_from_the_shell(folder: Path, extra: tuple[object, ...], started: list[subprocess.Popen[str]]) -> None:
+    server, address = serve(folder, "--workers", WORKERS)
+    workers = [work(folder, address, k, *extra) for k in range(WORKERS)]
+    started += [server, *workers]
+    for k, worker in enumerate(workers):
+        out, err = worker.communicate(timeout=120)
+        assert worker.returncode == 0, err
+        records = [json.loads(line) for line in out.splitlines()]
+        assert [r["step"] for r in records] == [4, 8, 12]
+        assert {r["worker"] for r in records} == {k} and {r["outcome"] for r in records} == {"applied"}
+        assert records[-1]["loss"] < records[0]["loss"] and records[0]["sent"] > 0
+    server.send_signal(signal.SIGTERM)
+    out, err = server.communicate(timeout=60)
+    assert server.returncode == 0 and out.strip() == f"ended after {STEPS} updates", err
+
+
+def test_a_worker_goes_on_where_the_job_is(folder: Path, tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    """Half of the steps, everybody away, the other half: as if nothing had been."""
+    address = f"unix:{tmp_path}/s"
+    stores = []
+    for parts in ([6, 12], [12]):
+        state = tmp_path / f"state{len(parts)}"
+        for steps in parts:
+            server, _ = serve(folder, "--workers", WORKERS, "--folder", state, "--listen", address)
+            workers = [work(folder, address, k, "--steps", steps) for k in range(WORKERS)]
+            started += [server, *workers]
+            for worker in workers:
+                _, err = worker.communicate(timeout=120)
+                assert worker.returncode == 0, err
+            server.send_signal(signal.SIGINT)
+            assert server.communicate(timeout=60)[0].strip() == f"ended after {steps} updates"
+        with linnet.sync.Server(folder / "model.lnt", folder=state) as again:
+            stores.append(again.store.as_dict())
+    for name, value in stores[0].items():
+        np.testing.assert_array_equal(value, stores[1][name], err_msg=name)
+
+
+def test_with_a_key(folder: Path, tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    keys = [tmp_path / name for name in ("key", "other")]
+    for number, key in enumerate(keys):
+        key.write_text(bytes([number] * 32).hex())
+        key.chmod(0o600)
+    server, address = serve(folder, "--key", keys[0])
+    good = work(folder, address, 0, "--workers", 1, "--key", keys[0])
+    started += [server, good]
+    _, err = good.communicate(timeout=120)
+    assert good.returncode == 0, err
+    bad = work(folder, address, 0, "--workers", 1, "--key", keys[1], "--lost", "0.5")
+    started.append(bad)
+    _, err = bad.communicate(timeout=120)
+    assert (
+        bad.returncode == 1 and "Traceback" not in err and len(err.strip().splitlines()) == 1 and "linnet: error" in err
+    )
+
+
+def test_what_cannot_be_is_one_line(folder: Path, tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
+    def failing(process: subprocess.Popen[str]) -> str:
+        started.append(process)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 1 and not out and len(err.strip().splitlines()) == 1, (out, err)
+        return err
+
+    assert "linnet: error" in failing(work(folder, f"unix:{tmp_path}/nobody", 0, "--lost", "0.2"))
+    assert "insecure" in failing(command("serve", folder / "model.lnt", "--listen", "*:0"))
+    assert "no such compression" in failing(work(folder, ":1", 0, "--compression", "zip"))
+    assert "update" in failing(command("serve", plain_file(tmp_path)))
+
+
+def plain_file(folder: Path) -> Path:
+    graph = linnet.Graph()
+    x = graph.placeholder("x", (2,))
+    graph.signature("infer", {"x": x}, {"y": x + x})
+    graph.save(folder / "plain.lnt")
+    return folder / "plain.lnt"
