@@ -165,6 +165,7 @@ void ln_sync_server_release(ln_sync_server *s) {
     for (uint32_t t = 0; s->tensors && t < s->manifest->count; t++) {
         ln_sync_empty(s, &s->tensors[t].ids);
         ln_sync_empty(s, &s->tensors[t].rows);
+        free(s->tensors[t].sums);
     }
     ln_sync_empty(s, &s->merged);
     ln_sync_empty(s, &s->means);

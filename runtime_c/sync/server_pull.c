@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SUMMED = 64 << 10 }; /* bytes from which on checksums are kept */
+
 static bool bit(const uint64_t *bits, uint32_t i) { return bits[i / 64] >> i % 64 & 1; }
 static void set_bit(uint64_t *bits, uint32_t i) { bits[i / 64] |= UINT64_C(1) << i % 64; }
 static void clear_bit(uint64_t *bits, uint32_t i) { bits[i / 64] &= ~(UINT64_C(1) << i % 64); }
@@ -231,14 +233,27 @@ bool ln_sync_reply(sync_connection *c, uint8_t type, uint32_t tensor, void *own,
     return true;
 }
 
+/* Checksums of the value's chunks, which are computed once for all who pull it. NULL: it is small, or no memory. */
+static uint32_t *sums_of(ln_sync_server *s, const sync_send *send, uint64_t bytes) {
+    sync_tensor *tensor = &s->tensors[send->tensor];
+    const size_t count = (size_t)(bytes / s->config.chunk) + 1;
+    if (send->own || send->type != LN_SYNC_DATA || bytes < SUMMED) return NULL;
+    if (!tensor->sums) tensor->sums = calloc(count, sizeof *tensor->sums);
+    if (tensor->sums && tensor->sums_version != tensor->changed) memset(tensor->sums, 0, count * sizeof *tensor->sums);
+    tensor->sums_version = tensor->changed;
+    return tensor->sums;
+}
+
 static bool queue(sync_connection *c, sync_send *send, const void *data, uint64_t bytes) {
+    ln_sync_server *s = c->server;
     ln_sync_header h;
     memset(&h, 0, sizeof h);
     h.type = send->type;
     h.flags = send->own && send->type == LN_SYNC_DATA ? LN_SYNC_FLAG_ROWS : 0;
     h.tensor = send->tensor;
     h.step = send->version;
-    return ln_sync_stream_bulk(c->stream, &h, data, bytes, (uint64_t)(uintptr_t)send);
+    return ln_sync_stream_shared(c->stream, &h, data, bytes, (uint64_t)(uintptr_t)send, sums_of(s, send, bytes),
+                                 s->config.chunk);
 }
 
 static bool send_replies(sync_connection *c) {

@@ -73,6 +73,10 @@ bool ln_sync_stream_behind(ln_sync_stream *stream, const ln_sync_header *header,
  * now, not open yet, or the stream refuses. */
 bool ln_sync_stream_bulk(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
                          uint64_t tag);
+/* The same for bytes that go to many: sums[i] is the checksum of the i-th `chunk` bytes, 0 as long as nobody has needed
+ * it; made by whoever sends first, where this stream's chunks are as long. It stays as long as the bytes do. */
+bool ln_sync_stream_shared(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
+                           uint64_t tag, uint32_t *sums, uint32_t chunk);
 /* Queues REFUSE and nothing after it; messages are released but for a chunk that was begun. Nothing more is taken in.
  * text may be NULL. Close when the stream is idle, or soon. */
 void ln_sync_stream_refuse(ln_sync_stream *stream, ln_sync_refusal why, uint32_t detail, const char *text);
@@ -82,6 +86,8 @@ bool ln_sync_stream_cancel(ln_sync_stream *stream, uint64_t tag);
 /* The bytes to send next, in at most `count` slices (of one chunk or so, or many small frames: give it 16); returns how
  * many slices. They stay valid until the next call for this stream. */
 int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int count);
+/* There is more to send than it gave. */
+bool ln_sync_stream_more(const ln_sync_stream *stream);
 /* So many of them were sent. */
 void ln_sync_stream_sent(ln_sync_stream *stream, size_t size);
 bool ln_sync_stream_idle(const ln_sync_stream *stream); /* nothing is left to send */

@@ -91,6 +91,11 @@ bool ln_sync_stream_behind(ln_sync_stream *stream, const ln_sync_header *given, 
 
 bool ln_sync_stream_bulk(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
                          uint64_t tag) {
+    return ln_sync_stream_shared(stream, header, data, size, tag, NULL, 0);
+}
+
+bool ln_sync_stream_shared(ln_sync_stream *stream, const ln_sync_header *header, const void *data, uint64_t size,
+                           uint64_t tag, uint32_t *sums, uint32_t chunk) {
     if (stream->failure || !stream->open) return false;
     for (int i = 0; i < stream->places; i++) {
         stream_message *message = &stream->messages[i];
@@ -99,6 +104,7 @@ bool ln_sync_stream_bulk(ln_sync_stream *stream, const ln_sync_header *header, c
             .data = data,
             .size = size,
             .tag = tag,
+            .sums = chunk == stream->chunk ? sums : NULL,
             .step = header->step,
             .tensor = header->tensor,
             .flags = header->flags,
@@ -169,7 +175,9 @@ static void begin_chunk(ln_sync_stream *stream) {
     header.length = length;
     header.total = message->size;
     header.offset = message->begun;
-    header.payload_crc = ln_sync_crc32c(0, data, length);
+    uint32_t *const sum = message->sums ? &message->sums[message->begun / stream->chunk] : NULL;
+    header.payload_crc = sum && *sum ? *sum : ln_sync_crc32c(0, data, length);
+    if (sum) *sum = header.payload_crc;
     unsigned char *bytes = stream->headers[stream->next_header];
     stream->next_header = (stream->next_header + 1) % PIECES;
     ln_sync_header_write(&header, bytes);
@@ -205,6 +213,8 @@ int ln_sync_stream_pending(ln_sync_stream *stream, ln_sync_slice *slices, int co
     for (int i = 0; i < given; i++) slices[i] = (ln_sync_slice){stream->piece[i].data, stream->piece[i].size};
     return given;
 }
+
+bool ln_sync_stream_more(const ln_sync_stream *stream) { return stream->waiting > 0; }
 
 void ln_sync_stream_sent(ln_sync_stream *stream, size_t size) {
     int done[PIECES], whole = 0, out = 0;
@@ -251,6 +261,7 @@ int ln_sync_stream_move(ln_sync_stream *stream, const void *data, uint64_t size,
             if (stream->piece[k].message == i && message->size)
                 stream->piece[k].data = to + at + (stream->piece[k].data - message->data);
         message->data = to + at;
+        message->sums = NULL;
     }
     return found;
 }

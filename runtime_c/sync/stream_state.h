@@ -19,6 +19,7 @@ enum {
 typedef struct stream_message {
     const unsigned char *data;
     uint64_t size, begun, tag, step;
+    uint32_t *sums; /* of its chunks, shared; NULL: none */
     uint32_t tensor, flying;
     uint16_t flags;
     uint8_t type, encoding;

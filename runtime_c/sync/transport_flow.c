@@ -80,6 +80,7 @@ ln_sync_flow ln_sync_transport_send(ln_sync_transport *transport, ln_sync_stream
         int count = ln_sync_stream_pending(stream, slices, LN_SYNC_SLICES);
         long put;
         transport->write_blocked = false;
+        transport->more = ln_sync_stream_more(stream);
         if (!count) return LN_SYNC_FLOWS;
         put = transport->medium->write(transport, slices, count, error);
         if (put <= 0) {

@@ -34,6 +34,7 @@ struct ln_sync_transport {
     int fd;
     int stage_needs, read_needs, write_needs; /* LN_SYNC_READ, LN_SYNC_WRITE: what ends a block */
     bool read_blocked, write_blocked;
+    bool more; /* bytes that follow are there: a segment that is not full may wait for them */
     bool server;
     struct addrinfo *addresses, *next; /* to try, while connecting */
     struct ln_sync_shm *shm;

@@ -19,6 +19,9 @@
 #if !defined(MSG_NOSIGNAL)
 #define MSG_NOSIGNAL 0 /* macOS: SO_NOSIGPIPE is set instead */
 #endif
+#if !defined(MSG_MORE)
+#define MSG_MORE 0
+#endif
 
 bool ln_sync_unblock(int fd) {
     int flags = fcntl(fd, F_GETFL);
@@ -55,7 +58,7 @@ static long socket_write(ln_sync_transport *transport, const ln_sync_slice *slic
     message.msg_iov = parts;
     message.msg_iovlen = count;
     for (;;) {
-        ssize_t put = sendmsg(transport->fd, &message, MSG_NOSIGNAL);
+        ssize_t put = sendmsg(transport->fd, &message, MSG_NOSIGNAL | (transport->more ? MSG_MORE : 0));
         if (put > 0) return (long)put;
         if (put == 0 || errno == EAGAIN || errno == EWOULDBLOCK || errno == ENOBUFS) return LN_SYNC_WOULD_BLOCK;
         if (errno != EINTR) return broken(transport, "the connection broke while sending", error);

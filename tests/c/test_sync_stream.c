@@ -332,6 +332,29 @@ static void test_move_and_cancel(unsigned char *bytes) {
     CHECK(memcmp(to->tensor[0], value, 40000) == 0 && same_tensor(from, to, 1, 100));
     CHECK_INT(from->released, 2);
 
+    /* Bytes for many: the first to send computes the checksums, the others use them, and none when the bytes move. */
+    {
+        uint32_t sums[4] = {0};
+        const ln_sync_header header = of(LN_SYNC_DATA, 0, 9);
+        const uint64_t length = 3 * CHUNK + 10;
+        for (int round = 0; round < 3; round++) {
+            to->count = from->released = 0;
+            if (round == 2) sums[1] ^= 1; /* seen by the peer: these are what is sent */
+            CHECK(ln_sync_stream_shared(from->stream, &header, from->tensor[0], length, 0, sums, CHUNK));
+            size = drain(from, bytes, 999);
+            CHECK_INT(ln_sync_stream_feed(to->stream, bytes, size), round == 2 ? LN_SYNC_BAD_CHECKSUM : LN_SYNC_FINE);
+            CHECK(sums[3] == ln_sync_crc32c(0, from->tensor[0] + 3 * CHUNK, 10));
+        }
+        free_side(to), to = open_side();
+        sums[1] = 7;
+        CHECK(ln_sync_stream_shared(from->stream, &header, from->tensor[0], length, 0, sums, CHUNK));
+        memcpy(moved, from->tensor[0], length);
+        CHECK_INT(ln_sync_stream_move(from->stream, from->tensor[0], TENSOR_BYTES, moved), 1);
+        CHECK_INT(ln_sync_stream_feed(to->stream, bytes, drain(from, bytes, 999)), LN_SYNC_FINE);
+        CHECK(ln_sync_stream_shared(from->stream, &header, from->tensor[0], length, 0, sums, CHUNK / 2));
+        CHECK_INT(ln_sync_stream_feed(to->stream, bytes, drain(from, bytes, 999)), LN_SYNC_FINE);
+    }
+
     /* Cancelled: before it began, while a chunk is out, when it is whole. */
     to->count = from->released = 0;
     bulk(from, LN_SYNC_DATA, 2, 50 * CHUNK);
