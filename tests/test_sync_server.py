@@ -139,21 +139,22 @@ def ones(value: float) -> Arrays:
 
 def test_late_pushes_of_backup_workers_are_dropped_and_counted() -> None:
     graph, steps = counting(), 12
-    data, slow = graph.to_bytes(), threading.Event()
+    data, computed, over = graph.to_bytes(), threading.Event(), threading.Event()
     with Server(graph, workers=3, quorum=2) as server:
 
         def work(k: int) -> dict[str, int]:
             with Worker(data, server.address, number=k, timeout=30) as worker:
+                if k == 2:  # the others go on without it
+                    worker.pull()
+                    worker.session().run(ones(1.0))
+                    computed.set()
+                    assert over.wait(10)
+                    worker.push()
+                assert computed.wait(10)
                 while worker.info.step < steps:
-                    if k == 2 and worker.info.step == 3:  # the others go on without it
-                        worker.pull()
-                        worker.session().run(ones(1.0))
-                        assert slow.wait(10)
-                        worker.push()
-                        continue
-                    if k != 2 and worker.info.step == 9:
-                        slow.set()
                     worker.step(ones(1.0), weight=1.0)
+                    if worker.info.step > 5:
+                        over.set()
                 return {"applied": worker.info.applied, "late": worker.info.late}
 
         counts = together(3, work)
