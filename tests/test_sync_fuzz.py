@@ -4,17 +4,39 @@ stream, and into the cores of server and worker. `make soak` tries 10 million of
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+import linnet
+from linnet import ops
+from linnet.graph import Graph
 from tests.native import ROOT, SANITIZED, build, run
 
 _FUZZERS = sorted(path.stem for path in (ROOT / "tests" / "fuzz").glob("fuzz_sync_*.c"))
 
 
-def _fuzz(name: str, count: int, seed: int) -> dict[str, int]:
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With the variables of tests/fuzz/sync_frames.h."""
+    graph = Graph()
+    x = graph.placeholder("x", (4,), "i64")
+    shapes = {"a": (), "b": (10,), "c": (100, 16), "d": (50, 60)}
+    a, b, c, d = (graph.variable(name, np.zeros(shape, np.float32)).tensor(x) for name, shape in shapes.items())
+    e = graph.variable("e", np.zeros(8, np.float32), trainable=False)
+    loss = a + b.sum() + ops.gather(c, x).sum() + d.sum() + e.tensor(x).sum()
+    graph.side_update(e, e.tensor(x) * 0.5, along=loss)
+    linnet.sync.signatures(graph, loss, linnet.SGD(1.0), {"x": x})
+    path = tmp_path_factory.mktemp("fuzz") / "model.lnt"
+    graph.save(path)
+    return path
+
+
+def _fuzz(name: str, count: int, seed: int, model: Path) -> dict[str, int]:
     """{what happened: how often}."""
-    text = run([str(build("address", name) / name), str(count), str(seed)], env=SANITIZED, timeout=3000)
+    arguments = [str(count), str(seed), *([str(model)] if name == "fuzz_sync_worker" else [])]
+    text = run([str(build("address", name) / name), *arguments], env=SANITIZED, timeout=3000)
     found = re.match(r"(\d+) inputs: (\d+) fine; (\d+) frames, (\d+) messages; refused(.*)", text)
     assert found, text
     return {
@@ -24,9 +46,9 @@ def _fuzz(name: str, count: int, seed: int) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", _FUZZERS)
-def test_changed_sessions(name: str) -> None:
+def test_changed_sessions(name: str, model: Path) -> None:
     count = 200_000 if name == "fuzz_sync_stream" else 20_000
-    found = _fuzz(name, count, 1)
+    found = _fuzz(name, count, 1, model)
     print(f"{name}: {found}")
     assert found["inputs"] == count
     # Neither all refused at the door nor all let in; and every check of a header has been reached.
@@ -38,5 +60,5 @@ def test_changed_sessions(name: str) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 22))
 @pytest.mark.parametrize("name", _FUZZERS)
-def test_changed_sessions_at_length(name: str, seed: int) -> None:
-    _fuzz(name, 500_000 if name == "fuzz_sync_stream" else 50_000, seed)
+def test_changed_sessions_at_length(name: str, seed: int, model: Path) -> None:
+    _fuzz(name, 500_000 if name == "fuzz_sync_stream" else 50_000, seed, model)

@@ -113,9 +113,11 @@ static ln_sync_refusal place_values(sync_connection *c, sync_push *p, const ln_s
             return LN_SYNC_OVER_LIMIT;
         p->begun = true;
         p->total = h->total;
+        p->encoding = h->encoding;
         c->member->begun++;
     }
-    if (h->offset != p->received || h->total != p->total || p->whole) return LN_SYNC_MALFORMED;
+    if (h->offset != p->received || h->total != p->total || h->encoding != p->encoding || p->whole)
+        return LN_SYNC_MALFORMED;
     *destination = h->length ? (char *)buffer->data + h->offset : NULL;
     return LN_SYNC_FINE;
 }

@@ -48,6 +48,7 @@ typedef struct sync_push {
     sync_buffer values, ids, coded; /* coded: as it came, when it is not plain */
     uint64_t rows;                  /* sparse: how many; dense: 0 */
     uint64_t total, received, ids_received;
+    uint8_t encoding; /* of the values: the same in all chunks */
     bool begun, whole, ids_begun, ids_whole;
     bool flying, cut; /* a stream writes into a buffer; chunks ended inside elements */
 } sync_push;
@@ -207,7 +208,7 @@ void ln_sync_detach(ln_sync_server *server);
 void ln_sync_count_group(sync_group *group);
 void ln_sync_consider(ln_sync_server *server, sync_group *group); /* closes its step if that is due */
 void ln_sync_consider_all(ln_sync_server *server);
-void ln_sync_leave(ln_sync_server *server, sync_member *member); /* it is waited for no longer */
+void ln_sync_leave(ln_sync_server *server, sync_member *member);                     /* it is waited for no longer */
 void ln_sync_count_late(ln_sync_server *server, sync_member *member, uint64_t step); /* once */
 void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome);
 bool ln_sync_may_go_on(const ln_sync_server *server, const sync_group *group);

@@ -10,6 +10,8 @@ static uint64_t first_word(const unsigned char *bytes) {
     return word;
 }
 
+static uint32_t encodings(const ln_sync_worker *worker) { return 1u | 1u << worker->config.compression; }
+
 void ln_worker_greet(worker_link *link) {
     ln_sync_worker *worker = link->worker;
     const linnet_worker_config *config = &worker->config;
@@ -17,7 +19,7 @@ void ln_worker_greet(worker_link *link) {
         .lowest = LN_SYNC_VERSION,
         .highest = LN_SYNC_VERSION,
         .role = config->read_only ? LN_SYNC_READER : LN_SYNC_WORKER,
-        .encodings = 1u | 1u << config->compression,
+        .encodings = encodings(worker),
         .incarnation = worker->incarnation,
         .last_step = link->last_step,
         .epoch = link->epoch,
@@ -112,6 +114,9 @@ ln_sync_refusal ln_worker_welcomed(worker_link *link, const ln_sync_welcome *wel
     linnet_error error;
     if (memcmp(welcome->nonce, link->nonce, sizeof link->nonce)) return LN_SYNC_REPLAY;
     if (welcome->version != LN_SYNC_VERSION) return LN_SYNC_BAD_VERSION;
+    /* More than was offered. */
+    if (welcome->chunk > (uint32_t)worker->config.link.chunk || welcome->encodings & ~encodings(worker))
+        return LN_SYNC_MALFORMED;
     const ln_sync_refusal why = check_shard(link, welcome);
     if (why || link->ending || !number_known(link, welcome)) return why;
     if (!link->parts) { /* not agreed before */

@@ -90,7 +90,7 @@ static void choose(sim *s) {
     s->shards = 1 + (int)sim_below(s, SHARDS);
     s->groups = 1 + (int)sim_below(s, 3);
     if (s->mode == GROUPS) s->workers = s->groups * (1 + (int)sim_below(s, (uint64_t)(WORKERS / s->groups)));
-    s->target = 8 + (int)sim_below(s, 20);
+    s->target = 8 + (int)sim_below(s, 60);
     s->staleness = -1;
     if (s->mode >= ASYNCHRONOUS && sim_below(s, 3)) s->staleness = (int64_t)sim_below(s, 4);
     ln_sync_server_config *c = &s->config;

@@ -227,6 +227,7 @@ bool worker_turn(sim *s, worker *p) {
         if (s->now < p->ready_at) return moved;
         push(s, p);
         ln_sync_worker_advance(p->core);
+        moved = true;
     }
     if (!ln_sync_worker_finished(p->core, &status, &error)) return moved;
     record(s, p);
