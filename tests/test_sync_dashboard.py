@@ -128,3 +128,17 @@ def test_groups_late_pushes_and_losses_that_are_none() -> None:
 def test_trouble_is_shown_with_what_is_known() -> None:
     assert "127.0.0.1:1: refused" in text([], [], ["127.0.0.1:1: refused"])
     assert "box0" in text([report([worker(0)])], [], ["shard 1 does not answer"])
+
+
+def test_of_many_workers_those_are_shown_that_hold_others_up() -> None:
+    workers = [worker(i, pushed=True) for i in range(1000)]
+    workers[700]["connected"] = False
+    workers[300]["examples_per_s"] = 20.0
+    workers[5]["pushed"] = workers[6]["pushed"] = False
+    found = text([report(workers)], [], [], 4)
+    assert [name in found for name in ("box700", "box300", "box5 ", "box6 ")] == [True] * 4
+    assert "... and 996 others: 996 pushed" in found
+    assert "box300" not in text([report(workers)], [], [], 3), "slow, but nobody waits for it"
+    assert "others" not in text([report(workers[:4])], [], [], 4)
+    slow = [worker(i, examples_per_s=20.0 if i == 77 else 100.0) for i in range(100)]
+    assert "box77" in text([report(slow)], [], [], 3)

@@ -3,10 +3,16 @@ over loopback."""
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import math
+import os
+import pty
 import re
+import select
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -94,6 +100,30 @@ def test_top_follows_several_servers_and_says_who_is_gone() -> None:
         assert len(watch.trouble) == 2 and any(gone in line for line in watch.trouble)
         assert [report["shard"] for report in watch.reports] == [0, 1], "the last report stays"
         assert watch.view() is not None
+
+
+def test_top_draws_on_a_terminal_until_interrupted() -> None:
+    with Server(graph(), workers=1) as server:
+        pid, terminal = pty.fork()
+        if pid == 0:  # the child has the terminal
+            os.environ.update(COLUMNS="150", LINES="30", TERM="xterm")
+            os.execv(sys.executable, [sys.executable, "-m", "linnet", "top", server.address, "--interval", "0.05"])
+        seen, code, until = b"", None, time.monotonic() + 60
+        while code is None and time.monotonic() < until:
+            if select.select([terminal], [], [], 0.05)[0]:
+                with contextlib.suppress(OSError):  # the child has gone
+                    seen += os.read(terminal, 1 << 16)
+            if b"synchronous" in seen and b"^C" not in seen:
+                os.write(terminal, b"\x03")
+                seen += b"^C"
+            done, found = os.waitpid(pid, os.WNOHANG)
+            code = os.waitstatus_to_exitcode(found) if done else None
+        if code is None:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        os.close(terminal)
+    assert code == 0, seen[-500:]
+    assert b"\x1b[?1049h" in seen and seen.rstrip().endswith(b"\x1b[?1049l"), "the screen as it was before"
 
 
 def test_top_without_a_server(capsys: pytest.CaptureFixture[str]) -> None:

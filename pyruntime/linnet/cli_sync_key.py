@@ -27,7 +27,9 @@ def write_key(path: Path) -> None:
             hint="choose another name, or remove it first",
         ) from None  # fmt: skip
     except OSError as why:
-        raise FileError("the key cannot be written", code=207, tensor=str(path), got=os.strerror(why.errno)) from None
+        raise FileError(
+            "the key cannot be written", code=207, tensor=str(path), got=os.strerror(why.errno or 0)
+        ) from None
     try:
         with os.fdopen(file, "w") as stream:
             stream.write(secrets.token_hex(BYTES) + "\n")
@@ -35,7 +37,9 @@ def write_key(path: Path) -> None:
             os.fsync(stream.fileno())
     except OSError as why:
         path.unlink(missing_ok=True)
-        raise FileError("the key cannot be written", code=207, tensor=str(path), got=os.strerror(why.errno)) from None
+        raise FileError(
+            "the key cannot be written", code=207, tensor=str(path), got=os.strerror(why.errno or 0)
+        ) from None
 
 
 @click.command("sync-key", short_help="Make a key for servers and workers.")

@@ -43,15 +43,17 @@ class Watch:
         """The last report of each server that ever answered, by shard."""
         return sorted((report for report in self._now if report is not None), key=lambda r: int(r["shard"]))
 
-    def view(self) -> Any:
-        """What is to be drawn."""
+    def view(self, lines: int | None = None) -> Any:
+        """What is to be drawn; `lines`: on so many at most."""
         from linnet.sync.dashboard import view
 
         pairs = [(now, then) for now, then in zip(self._now, self._then, strict=True) if now is not None]
         pairs.sort(key=lambda pair: int(pair[0]["shard"]))
         known = all(then is not None for _, then in pairs)
         before = [then for _, then in pairs if then is not None] if known else []
-        return view([now for now, _ in pairs], before, self.trouble)
+        # The headline, two titles, and four lines of borders and names around each table.
+        limit = None if lines is None else max(lines - 12 - len(pairs) - len(self.trouble), 3)
+        return view([now for now, _ in pairs], before, self.trouble, limit)
 
 
 @click.command(short_help="Watch a training job: workers, steps/s, staleness, bytes, stragglers.")
@@ -100,11 +102,12 @@ def live(watch: Watch, interval: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
-    with Live(console=Console(highlight=False), auto_refresh=False, screen=True) as screen:
+    console = Console(highlight=False)
+    with Live(console=console, auto_refresh=False, screen=True) as screen:
         try:
             while True:
                 watch.refresh()
-                screen.update(watch.view(), refresh=True)
+                screen.update(watch.view(console.height), refresh=True)
                 time.sleep(interval)
         except KeyboardInterrupt:
             pass

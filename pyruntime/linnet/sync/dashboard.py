@@ -110,8 +110,11 @@ def _worker_rate(reports: Sequence[Report], before: Sequence[Report], number: in
     return total
 
 
-def view(reports: Sequence[Report], before: Sequence[Report] = (), trouble: Sequence[str] = ()) -> RenderableType:
-    """The dashboard: a line on the job, a table of its servers, one of its workers, and what is wrong (`trouble`)."""
+def view(
+    reports: Sequence[Report], before: Sequence[Report] = (), trouble: Sequence[str] = (), limit: int | None = None
+) -> RenderableType:
+    """The dashboard: a line on the job, a table of its servers, one of its workers, and what is wrong (`trouble`). limit: at
+    most so many workers are shown, those that hold others up first; of the rest it says how many are in which state."""
     from rich.console import Group
     from rich.text import Text
 
@@ -119,9 +122,28 @@ def view(reports: Sequence[Report], before: Sequence[Report] = (), trouble: Sequ
     if reports:
         first = reports[0]
         parts.append(Text(_headline(first)))
-        parts += [_servers(reports, before), _workers(rows(reports, before))]
+        found = rows(reports, before)
+        shown = found if limit is None or len(found) <= limit else sorted(found, key=_concern)[:limit]
+        parts += [_servers(reports, before), _workers(sorted(shown, key=lambda row: row.worker))]
+        if len(shown) < len(found):
+            parts.append(Text(_others(found, shown)))
     parts += [Text(line, style="red") for line in trouble]
     return Group(*parts)
+
+
+_ORDER = ("lost", "awaited", "held", "computing", "pushed", "left")
+
+
+def _concern(row: Row) -> tuple[int, float, int]:
+    """Sorts workers by how much they hold others up."""
+    return _ORDER.index(row.state), row.slow if row.slow is not None else 1.0, row.worker
+
+
+def _others(found: Sequence[Row], shown: Sequence[Row]) -> str:
+    seen = {row.worker for row in shown}
+    rest = [row for row in found if row.worker not in seen]
+    states = [(sum(row.state == state for row in rest), state) for state in _ORDER]
+    return f"... and {len(rest):,} others: " + ", ".join(f"{count:,} {state}" for count, state in states if count)
 
 
 def _headline(report: Report) -> str:
@@ -139,7 +161,7 @@ def _servers(reports: Sequence[Report], before: Sequence[Report]) -> RenderableT
 
     made = table(
         "Servers", "shard", ">updates", ">updates/s", ">update ms", ">in/s", ">out/s", ">late", ">not finite", ">refused",
-        ">memory", ">saved", ">epoch",
+        ">memory", ">saved + journal", ">epoch",
     )  # fmt: skip
     for i, report in enumerate(reports):
         then = before[i] if i < len(before) else None

@@ -20,7 +20,7 @@ def figure(columns: int, rows: int = 1) -> Any:
         raise UsageError("there is no matplotlib to plot with", code=101, hint="pip install linnet[train]")
     from matplotlib.figure import Figure
 
-    return Figure(figsize=(5.5 * columns, 4 * rows), layout="constrained")
+    return Figure(figsize=(5.5 * columns, 4.6 * rows), layout="constrained")
 
 
 def write(made: Any, path: str | Path) -> None:
@@ -54,7 +54,7 @@ def comparisons(found: Sequence[Comparison], path: str | Path | None = None) -> 
                 axes.set_ylabel(comparison.series[0].label, color="C0")
         _scale(axes, comparison.log)
         if comparison.name != "backup":
-            axes.legend(fontsize="small", loc="upper left")
+            _legend(axes)
     if path is not None:
         write(made, path)
     return made
@@ -84,10 +84,15 @@ def curves(found: Mapping[str, Sequence[Result]], path: str | Path | None = None
         for axes in (speed, step):
             _scale(axes, (wide, wide))
         axes = speed
-    axes.legend(fontsize="small", loc="upper left")
+    _legend(axes)
     if path is not None:
         write(made, path)
     return made
+
+
+def _legend(axes: Any) -> None:
+    """Below the plot, where it hides no curve."""
+    axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2)
 
 
 def _scale(axes: Any, log: tuple[bool, bool]) -> None:
