@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import linnet
-from linnet.sync import Ring
+from linnet.sync import Link, Ring
 
 
 def ranks(
@@ -114,6 +114,53 @@ def test_meeting_over_tcp() -> None:
             return float(ring.all_reduce(np.ones(10, np.float32))[0])
 
     assert ranks(3, work) == [3.0, 3.0, 3.0]
+
+
+def test_encrypted(tmp_path: Path) -> None:
+    """TLS with one key; a rank with another key, or none, does not get in, and learns why."""
+    keys = []
+    for number in range(2):
+        key = tmp_path / f"key-{number}"
+        key.touch(0o600)
+        key.write_text(f"{number + 1:02x}" * 32)
+        keys.append(Link(key_file=key))
+
+    def work(rank: int) -> float:
+        with Ring(f"unix:{tmp_path}/ring", rank, 3, listen=":0", timeout=20, link=keys[0]) as ring:
+            return float(ring.all_reduce(np.full(300_000, rank, np.float32))[299_999])
+
+    assert ranks(3, work) == [3.0, 3.0, 3.0]
+    for other in (keys[1], None):
+
+        def stranger(rank: int, other: Link | None = other) -> None:
+            Ring(f"unix:{tmp_path}/other", rank, 2, timeout=1, link=keys[0] if rank == 0 else other)
+
+        found = ranks(2, stranger)
+        assert found[0].status == "timed_out" and found[1].status == "not_authenticated", found
+
+
+def test_strangers_at_the_door_change_nothing(tmp_path: Path) -> None:
+    """Connections that say nothing, or nonsense, where rank 0 waits."""
+    path = f"{tmp_path}/ring"
+
+    def work(rank: int) -> float:
+        if rank == 1:  # when the strangers are there
+            until = time.monotonic() + 10
+            while not Path(path).exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            for number in range(10):
+                strangers.append(socket.socket(socket.AF_UNIX))
+                strangers[-1].connect(path)
+                strangers[-1].send(b"GET / HTTP/1.1\r\n\r\n" * (number % 2 * 20))
+        with Ring(f"unix:{path}", rank, 2, timeout=10) as ring:
+            return float(ring.all_reduce(np.ones(9, np.float32))[0])
+
+    strangers: list[socket.socket] = []
+    start = time.monotonic()
+    assert ranks(2, work) == [2.0, 2.0]
+    assert time.monotonic() - start < 5
+    for stranger in strangers:
+        stranger.close()
 
 
 def test_rings_made_one_after_another(tmp_path: Path) -> None:

@@ -11,14 +11,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ADDRESS_MAX = 200, RETRY_FIRST_MS = 20, RETRY_LAST_MS = 500, HELLO_MS = 5000 };
+enum { ADDRESS_MAX = 200, RETRY_FIRST_MS = 20, RETRY_LAST_MS = 500, HELLO_MS = 5000, STRANGERS = 16 };
 enum { TO_MEET = 0, AS_NEIGHBOUR = 1 }; /* hello.epoch: what the connection is for */
 
 typedef struct meeting {
     linnet_ring *ring;
     const linnet_ring_config *config;
     ln_sync_listener *listener, *door; /* where our neighbour reaches us; where rank 0 waits for all */
-    ring_link **links;                 /* size + 1 of them: rank 0's with the others, and such as are unknown yet */
+    ring_link **links;                 /* rank 0's with the others, and such as are unknown yet; room for three more */
     int count;
     ring_link *left, *right, *zero;
     char *table; /* lines: the ring's id, then the address of each rank */
@@ -221,7 +221,7 @@ static linnet_status late(meeting *m, linnet_error *error) {
 static linnet_status accept_all(meeting *m, linnet_error *error) {
     ln_sync_listener *const doors[2] = {m->listener, m->door};
     for (int d = 0; d < 2; d++)
-        while (doors[d] && m->count <= m->ring->core.size) {
+        while (doors[d] && m->count < m->ring->core.size + STRANGERS) {
             ln_sync_transport *transport = NULL;
             if (ln_sync_accept(doors[d], &transport, NULL) || !transport) break;
             ring_link *link = ln_sync_ring_link_new(m->ring, transport, true);
@@ -425,7 +425,7 @@ static void give_up(meeting *m, const char *why) {
 
 linnet_status ln_sync_ring_meet(linnet_ring *ring, const linnet_ring_config *config, linnet_error *error) {
     meeting m = {.ring = ring, .config = config, .until = ln_sync_ring_clock() + (uint64_t)ring->timeout_ms};
-    m.links = calloc((size_t)ring->core.size + 5, sizeof *m.links);
+    m.links = calloc((size_t)ring->core.size + STRANGERS + 3, sizeof *m.links);
     linnet_status status = m.links ? listen_at(&m, error) : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
     if (!status) status = ring->core.rank == 0 ? gather(&m, error) : ask(&m, error);
     if (!status) status = join(&m, error);

@@ -14,10 +14,8 @@ from linnet.errors import FileError, UsageError
 from linnet.graph import Graph
 from linnet.model import Model, Store, TensorSpec
 from linnet.session import Session
-from linnet.sync.contract import AVERAGE, COUNT, GRAD, GRADIENT, IDS, UPDATE, names_in
+from linnet.sync.contract import AVERAGE, COUNT, GRAD, GRADIENT, IDS, NOT_FINITE, UPDATE, names_in
 from linnet.sync.ring import Ring
-
-_APART = 2**40  # between the counters of random numbers of two ranks
 
 
 class RingTrainer:
@@ -25,7 +23,8 @@ class RingTrainer:
 
     model: a path, bytes, Graph or Model with the signatures that `linnet.sync.signatures` writes; gradients must be dense.
     store: the variables; rank 0's are taken by all, so that only rank 0 need load a checkpoint. threads: of the sessions.
-    Random numbers (dropout) differ between ranks.
+    steps: made before, as rank 0 says. Random numbers (dropout) are those that one process draws which goes through the
+    parts of all ranks in order.
 
         with linnet.sync.Ring(address, rank, size) as ring:
             trainer = linnet.sync.RingTrainer("model.lnt", ring)
@@ -48,12 +47,16 @@ class RingTrainer:
         *,
         store: Store | None = None,
         threads: int | None = None,
+        steps: int = 0,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model)
         self._check()
         self.store = Store(self.model) if store is None else store
-        self.steps = 0
-        """Steps that these variables have seen in this training."""
+        self.steps = steps
+        """Steps that were made, by all ranks that have these variables."""
+        self.not_finite = 0
+        """Those among them whose gradients were not finite: they changed nothing, as with servers."""
+        self._lenient = self.model.metadata(NOT_FINITE) == "update"
         self._grad = Session(self.model, GRAD, store=self.store, threads=threads)
         self._update = Session(self.model, UPDATE, store=self.store, threads=threads)
         self._averaged = names_in({AVERAGE: self.model.metadata(AVERAGE) or ""}, AVERAGE)
@@ -98,8 +101,6 @@ class RingTrainer:
         for spec in self.model.variables:
             value = self.store[spec.name]
             self.store[spec.name] = _from_rank_0(ring, value)
-        for name in self._counted:
-            self.store[name] = self.store[name] + ring.rank * _APART
         self.steps = int(_from_rank_0(ring, np.array([self.steps], np.int64))[0])
         self._ring = ring
 
@@ -108,26 +109,34 @@ class RingTrainer:
 
         weight: of this part in the mean, as the number of its examples where parts differ; above 0. Scalars of f32 (the loss,
         metrics) are the weighted mean over all ranks, other outputs this rank's. Moving averages of `grad`, as batch
-        normalisation has, are averaged too. Raises SyncError, those of Session.run.
+        normalisation has, are averaged too. Where gradients or the loss are not finite the step changes nothing, unless the
+        optimizer deals with that (a dynamic loss scale). Raises SyncError, those of Session.run.
         """
         if not (weight > 0 and np.isfinite(weight)):
             raise UsageError(
                 "the weight of a batch is above 0", code=101, expected="a finite number > 0", got=repr(weight)
             )
-        counters = {name: self.store[name] for name in [*self._averaged, *self._counted]}
-        out = self._grad.run(inputs)
-        values = {**out, **{name: self.store[name] for name in self._averaged}}
+        before = {name: self.store[name] for name in [*self._averaged, *self._counted]}
+        for name in self._counted:
+            self.store[name] = before[name] + self._ring.rank
         try:
+            out = self._grad.run(inputs)
+            values = {**out, **{name: self.store[name] for name in self._averaged}}
             means: dict[str, np.ndarray] = {}
             for bucket in self._buckets:
                 means |= bucket.mean(self._ring, values, weight)
         except BaseException:
-            for name, value in counters.items():
+            for name, value in before.items():
                 self.store[name] = value
             raise
-        self._update.run({name: mean for name, mean in means.items() if name.startswith(GRADIENT)})
+        finite = self._lenient or all(bucket.is_finite() for bucket in self._buckets)
+        if finite:
+            self._update.run({name: mean for name, mean in means.items() if name.startswith(GRADIENT)})
         for name in self._averaged:
-            self.store[name] = means[name].astype(values[name].dtype)
+            self.store[name] = means[name].astype(values[name].dtype) if finite else before[name]
+        self.not_finite += not finite
+        for name in self._counted:
+            self.store[name] = before[name] + self._ring.size
         self.steps += 1
         scalars = {name: means[name].copy() for name in self._scalars}
         return {name: value for name, value in (out | scalars).items() if not name.startswith(GRADIENT)}
@@ -151,6 +160,10 @@ class _Bucket:
         ring.all_reduce(self._flat)
         np.divide(self._flat[:-1], self._flat[-1], out=self._flat[:-1])
         return {name: part.reshape(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
+
+    def is_finite(self) -> bool:
+        """Whether the means are; the same in all ranks."""
+        return bool(np.isfinite(self._flat).all())
 
 
 def _from_rank_0(ring: Ring, value: np.ndarray) -> np.ndarray:
