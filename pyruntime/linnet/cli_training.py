@@ -70,7 +70,7 @@ def _fraction(text: str) -> float:
     return float(above) / float(below or 1)
 
 
-def _examples(text: str, model: Model, signature: str, scales: Sequence[str]) -> Source:
+def examples(text: str, model: Model, signature: str, scales: Sequence[str]) -> Source:
     """The examples of --data or --eval: FILE.npz, NAME=FILE,... (.npy or idx), or a folder with a folder of images per class."""
     from linnet import data
     from linnet.finetune import IMAGE_STEPS
@@ -218,8 +218,8 @@ def train(
         name, _, mode = best.partition("=")
         chosen = (name, mode)
     history = linnet.fit(
-        model, _examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
-        validation=_examples(eval_, opened, "eval", scale) if eval_ is not None else None, validate_every=eval_every,
+        model, examples(data_, opened, "train", scale), batch_size=batch, epochs=epochs, steps=steps, seed=seed,
+        validation=examples(eval_, opened, "eval", scale) if eval_ is not None else None, validate_every=eval_every,
         directory=directory, resume=directory is not None, threads=threads, progress=not as_json,
         saver=linnet.Saver(every or "epoch", best=chosen),
     )  # fmt: skip

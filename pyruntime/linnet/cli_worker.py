@@ -52,7 +52,7 @@ def worker(
     The data is shared by number: of each --workers batches in turn one is this worker's. A worker that is started again
     with its number goes on where the servers are.
     """
-    from linnet.cli_training import _examples
+    from linnet.cli_training import examples
     from linnet.model import Model
     from linnet.sync import Link, Worker
     from linnet.sync.contract import ROWS
@@ -63,7 +63,7 @@ def worker(
     specs = {spec.name: spec for spec in made.inputs(signature) if not spec.name.startswith(ROWS)}
     if "ids" in made.signatures and not local_steps:
         specs |= {spec.name: spec for spec in made.inputs("ids")}
-    source = _examples(data, made, signature, scale)
+    source = examples(data, made, signature, scale)
     joined = Worker(
         made, servers, number=number, compression=compression, keep_pulled=local_steps > 0, lost=lost, threads=threads,
         link=Link(key_file, certificate, private_key, authority, insecure=insecure),

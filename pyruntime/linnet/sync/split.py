@@ -72,10 +72,15 @@ def partition(
     made = [
         _server(graph, groups, k, servers, own, averaged, tables) for k, (own, averaged) in enumerate(plan)
     ]  # fmt: skip
-    worker = _worker(graph, train)
-    for file in (*made, worker):
+    for file in made:
         file.metadata[contract.JOB] = job
-    return Parts(made, worker, kept)
+    return Parts(made, _worker(graph, job, train), kept)
+
+
+def worker_part(model: Graph | str | Path, train: bool = False) -> Graph:
+    """The file of the workers alone, however many servers there are."""
+    graph, job = _opened(model)
+    return _worker(graph, job, train)
 
 
 def _opened(model: Graph | str | Path) -> tuple[Graph, str]:
@@ -218,13 +223,13 @@ def _server(
     return made
 
 
-def _worker(graph: Graph, train: bool) -> Graph:
+def _worker(graph: Graph, job: str, train: bool) -> Graph:
     """The file of the workers: what a batch needs, without servers' state and remote tables."""
     remote = set(contract.names_in(graph.metadata, contract.REMOTE))
     away = {contract.UPDATE, "accumulate", "apply"} | (set() if train else {"train"})
     kept = [name for name in graph.signatures if name not in away]
     made = _reduced(graph, [name for name in kept if not remote & reads(graph.signatures[name].function)])
-    made.metadata = {key: value for key, value in graph.metadata.items() if key != contract.SHARD}
+    made.metadata = {**graph.metadata, contract.JOB: job}
     _drop_unread(made, contract.names_in(graph.metadata, contract.AVERAGE))
     return made
 

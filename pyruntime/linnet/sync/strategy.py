@@ -7,6 +7,7 @@ from typing import Final
 
 from linnet.errors import UsageError
 from linnet.sync.compression import Compression
+from linnet.sync.link import Link
 
 MODES: Final = ("synchronous", "asynchronous", "federated")
 
@@ -23,11 +24,15 @@ class Strategy:
     groups: workers are dealt out to so many groups; each is synchronous by itself, and does not wait for others.
     staleness: asynchronous: how many steps a worker may be ahead of the slowest (Ho et al. 2013); None: any.
     elastic: workers may leave for good; then the others go on without them. Otherwise a lost one is waited for.
+    own_data: each worker's data is its own; otherwise all are given the same, and share it out by batches.
     compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error feedback.
     save_every: steps between the server's snapshots in the run's directory, besides the last.
+    lost: seconds that a server may be out of reach before a worker ends, as it does when worker 0, which has the server, has
+    stopped early.
     durability: "journal": with a directory, a step is in the server's journal before it counts; "fsync": and on the disk;
     "volatile": only snapshots are kept.
-    max_bytes: memory of a server for gradients that are under way.
+    max_bytes: memory of a server for gradients that are under way. link: keys or certificates, and heartbeats; the key file
+    is the cluster's where none is given.
     Raises UsageError for what fits no mode.
     """
 
@@ -37,10 +42,13 @@ class Strategy:
     staleness: int | None = None
     local_steps: int = 1
     elastic: bool = False
+    own_data: bool = False
     compression: str | Compression = "none"
+    lost: float = 20.0
     save_every: int = 1000
     durability: str = "journal"
     max_bytes: int = 1 << 30
+    link: Link = dataclasses.field(default_factory=Link)
 
     def __post_init__(self) -> None:
         def check(name: str, good: bool, expected: str) -> None:
@@ -71,12 +79,13 @@ class Strategy:
         check("durability", self.durability in ("journal", "fsync", "volatile"), "journal, fsync or volatile")
         object.__setattr__(self, "compression", Compression.parse(self.compression))
 
-    def members(self, workers: int, group: int = 0) -> int:
-        """How many of the workers are in a group. UsageError when a group has none, or no worker that is waited for."""
-        count = len(range(group, workers, self.groups))
-        if count <= self.backup:
+    def members(self, workers: int) -> int:
+        """How many of the workers are in each group. UsageError where they cannot be dealt out, or nobody is waited for."""
+        count = workers // self.groups
+        if workers % self.groups or count <= self.backup:
             raise UsageError(
-                "too few workers", code=101, expected=f"more than {self.backup} in each of {self.groups} groups",
-                got=f"{count} of {workers} in group {group}", hint="start more workers, or lower backup and groups",
+                f"{workers} workers cannot be dealt out", code=101, tensor="world_size",
+                expected=f"a multiple of {self.groups} groups, more than {self.backup} in each", got=str(workers),
+                hint="start more workers, or lower groups and backup",
             )  # fmt: skip
         return count

@@ -24,7 +24,8 @@ class History:
     records: one per epoch (or every `validate_every` steps): step, epoch, the means of the train outputs since the record
     before, and val_... of validation. steps: the metrics of every `log_every`-th step. store: the variables as they are
     now, to be shared with sessions of `model`. stopped: why training ended before its last step, or "". best: of
-    Saver(best=...): {"metric", "value", "step"}; best_path: its checkpoint.
+    Saver(best=...): {"metric", "value", "step"}; best_path: its checkpoint. traffic: in a job of many, bytes that this worker
+    sent and received, and what became of its pushes: applied, late, not_finite.
     """
 
     model: Model
@@ -39,6 +40,10 @@ class History:
     directory: Path | None = None
     seconds: float = 0.0
     source: Graph | None = dataclasses.field(default=None, repr=False)
+    traffic: dict[str, int] = dataclasses.field(default_factory=dict)
+    elsewhere: dict[str, Any] = dataclasses.field(
+        default_factory=dict, repr=False
+    )  # remote tables, from the server here
 
     def __getitem__(self, name: str) -> list[float]:
         """The values of a metric, one per record that has it."""
@@ -53,7 +58,7 @@ class History:
     @property
     def graph(self) -> Graph:
         """The graph with the trained values as its variables' first values: `history.graph.save("trained.lnt")` can be
-        trained further, `history.graph.freeze().save("model.lnt")` only runs."""
+        trained further, `history.graph.freeze().save("model.lnt")` only runs. UsageError when remote tables are not here."""
         from linnet.graph import Graph
 
         if self.source is None:
@@ -61,7 +66,12 @@ class History:
             self.source = Graph.load(self.model.path)
         made = self.source.copy()
         for name, variable in made.variables.items():
-            variable.value = self.store[name]
+            if name not in self.store and name not in self.elsewhere:
+                raise UsageError(
+                    "the servers hold this variable, and none of them is here", code=102, tensor=name,
+                    hint="put the servers' snapshots together: linnet.sync.join, or linnet join",
+                )  # fmt: skip
+            variable.value = self.store[name] if name in self.store else self.elsewhere[name]
         return made
 
     def load_best(self) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from linnet.data.loader import Augment
 from linnet.data.source import Arrays, Source
@@ -25,6 +25,11 @@ from linnet.training.history import History
 from linnet.training.progress import progress_bar
 from linnet.training.run import Run
 from linnet.training.saver import BEST, Saver
+
+if TYPE_CHECKING:
+    from linnet.sync.fitting import Company
+    from linnet.sync.roles import Cluster
+    from linnet.sync.strategy import Strategy
 
 
 def fit(
@@ -49,6 +54,8 @@ def fit(
     threads: int | None = None,
     train: str = "train",
     eval: str = "eval",
+    cluster: Cluster | None = None,
+    strategy: Strategy | None = None,
 ) -> History:
     """Trains a model and returns what became of it.
 
@@ -68,12 +75,25 @@ def fit(
     What follows is bit for bit what would have followed: 10 steps and 10 more are 20 steps. callbacks: early stopping,
     TensorBoard, your own. progress: a bar; None: on a terminal only. log_every: steps between step metrics in the history.
     threads: as in Session; results do not depend on it.
+    cluster: this process's place in a job of many (linnet.sync.cluster()), strategy: how its workers train together
+    (linnet.sync.Strategy). The model then needs the signatures of linnet.sync.signatures; each worker takes one of as many
+    batches in turn as there are workers, so that `accumulate` of one process becomes workers, with the same bits; worker 0
+    alone validates, records and saves; resume=True goes on from the servers' snapshots. A process that is a server returns
+    when the workers have left. In a job of one process nothing differs.
 
     Ctrl-C and SIGTERM let the step end, save, and then do what they do. A loss that is not finite raises TrainingError, which
     names step, op and tensor, and the last good checkpoint stays. Wrong data raises UsageError or GraphError (an index out
     of range) with the place in the data; with a directory, the state before it is saved.
     """
     made, graph = _model(model)
+    place = None if directory is None else Path(directory)
+    company = None
+    if cluster is not None and not cluster.alone:
+        company = _company(cluster, strategy, made, graph, accumulate, train)
+        if company.serves_only:
+            return _serve(company, made, graph, place, resume is True)
+        made, train, accumulate, place = company.model, company.signature, 1, company.directory(place)
+        validation = validation if cluster.is_chief or isinstance(validation, int | float) else None
     if accumulate > 1:
         train = "accumulate"
         checked_signature(made, "apply", "to train by accumulated gradients")
@@ -85,10 +105,16 @@ def fit(
     inputs = made.inputs(train)
     if isinstance(validation, int | float):
         data, validation = _source(data, inputs).split(validation, seed)
+        validation = validation if company is None or company.cluster.is_chief else None
     feed = feed_of(data, inputs, batch_size=batch_size, shuffle=shuffle, seed=seed, augment=augment)
     saver = saver or Saver()
-    place = None if directory is None else Path(directory)
-    run = Run(made, train, feed, [*callbacks, *progress_bar(progress)], saver, place, threads, accumulate)
+    run: Run
+    if company is None:
+        run = Run(made, train, feed, [*callbacks, *progress_bar(progress)], saver, place, threads, accumulate)
+    else:
+        feed = company.share(feed)
+        watching = [*callbacks, *progress_bar(progress)] if company.cluster.is_chief else callbacks
+        run = company.run(made, train, feed, watching, saver, place, threads)
     run.history.source, run.log_every, run.total = graph, log_every, _total(epochs, steps, feed.length, accumulate)
     description = {"model": made.metadata("digest"), "signature": train, "seed": seed, "accumulate": accumulate}
     description |= feed.description
@@ -101,14 +127,15 @@ def fit(
         run.validate = session, watched
         run.known = [spec.name for spec in (*inputs, *session.inputs)]
         description["validation"] = watched.description["data"]
-    _begin(run, resume, description, threads)
+    _begin(run, resume if company is None or company.cluster.is_chief else False, description, threads)
 
     start = time.monotonic()
     with _Signals() as signals:
         try:
-            for callback in run.callbacks:
-                callback.on_start(run)
-            _loop(run, epochs, steps, validate_every, signals)
+            with run.joined(resume is True):
+                for callback in run.callbacks:
+                    callback.on_start(run)
+                _loop(run, epochs, steps, validate_every, signals)
         except BaseException as error:
             run.failed = True
             if not isinstance(error, TrainingError):  # the step before is whole
@@ -137,8 +164,10 @@ def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, si
         with contextlib.closing(run.feed.epoch(run.epoch, run.batch)) as batches:
             for batch, last in batches:
                 metrics = run.advance(batch, last)
-                if metrics is None:
+                if metrics is None and not run.stopping:
                     continue
+                if metrics is None:
+                    break
                 for callback in run.callbacks:
                     callback.on_step(run, metrics)
                 if last if every is None else run.step % every == 0:
@@ -151,6 +180,35 @@ def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, si
     run.saver.save(run)
     if run.unrecorded and not signals.number:
         run.record(scheduled=False)
+
+
+def _company(
+    cluster: Cluster, strategy: Strategy | None, model: Model, graph: Graph | None, accumulate: int, train: str
+) -> Company:
+    """This process's part in a job of several. UsageError when accumulation is not by these workers."""
+    from linnet.sync.fitting import Company
+    from linnet.sync.strategy import Strategy
+
+    if accumulate not in (1, cluster.world_size):
+        raise UsageError(
+            "workers take the place of accumulation", code=101, tensor="accumulate", expected=f"1 or {cluster.world_size}",
+            got=str(accumulate),
+        )  # fmt: skip
+    if train != "train":
+        raise UsageError("a job trains by its own signatures", code=101, tensor="train", expected="train", got=train)
+    return Company(cluster, strategy or Strategy(), model, graph)
+
+
+def _serve(company: Company, model: Model, graph: Graph | None, place: Path | None, resumed: bool) -> History:
+    """A process that is a server: until the workers have left, or it is told to end. store: what they trained here."""
+    start = time.monotonic()
+    with _Signals() as signals:
+        serving = company.serving(place, resumed)
+        history = History(serving.model, serving.store, source=graph if serving.model is model else None)
+        with serving.running():
+            serving.wait_for_the_workers(lambda: not signals.number)
+    history.seconds = time.monotonic() - start
+    return history
 
 
 def _model(model: Any) -> tuple[Model, Graph | None]:

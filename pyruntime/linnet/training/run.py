@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import math
@@ -91,6 +92,10 @@ class Run:
     def stop(self, reason: str) -> None:
         """Ends training after this step; reason: what History.stopped will say."""
         self.stopping = self.stopping or reason
+
+    def joined(self, resumed: bool) -> contextlib.AbstractContextManager[None]:
+        """What surrounds all steps: nothing, where nobody else takes part. resumed: whether the run goes on."""
+        return contextlib.nullcontext()
 
     # Steps.
 

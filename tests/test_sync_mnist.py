@@ -1,0 +1,104 @@
+"""MNIST by four processes: the example gives one process's bits, and its accuracy in each mode and compression. The table of
+docs/distributed.md comes from the soak here: `python -m tests.test_sync_mnist` prints it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import linnet
+from tests.native import ROOT
+from tests.test_train_tool import idx
+
+CASES: dict[str, list[str]] = {
+    "synchronous": [], "backup 1": ["--backup", "1"], "2 groups": ["--groups", "2"], "asynchronous": ["--mode", "asynchronous"],
+    "asynchronous, staleness 2": ["--mode", "asynchronous", "--staleness", "2"],
+    "federated, 20 local steps": ["--mode", "federated", "--local-steps", "20"], "f16": ["--compression", "f16"],
+    "bf16": ["--compression", "bf16"], "i8": ["--compression", "i8"], "topk:0.01": ["--compression", "topk:0.01"],
+    "1bit": ["--compression", "1bit"],
+}  # fmt: skip
+
+
+def example(arguments: list[str], workers: int = 0, launch: list[str] | None = None) -> dict[str, Any]:
+    """The last line of the example: accuracy, steps, bytes. workers: 0 for a process of its own."""
+    command = (
+        [sys.executable, "-m", "linnet", "launch", "-n", str(workers), *(launch or []), "-m"]
+        if workers
+        else [sys.executable, "-m"]
+    )
+    done = subprocess.run(
+        [*command, "examples.training.distributed_mnist", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=900,
+        check=False,
+    )  # fmt: skip
+    if done.returncode and "cannot fetch" in done.stderr + done.stdout:
+        pytest.skip("MNIST is out of reach")
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = [line[line.index("{") :] for line in done.stdout.splitlines() if "{" in line]
+    return dict(json.loads(lines[-1]))
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 600 + 200 blurred bars in ten places, as MNIST's files."""
+    import numpy as np
+
+    folder, rng = tmp_path_factory.mktemp("digits"), np.random.default_rng(0)
+    for kind, count in (("train", 600), ("t10k", 200)):
+        labels = rng.integers(0, 10, count)
+        images = rng.integers(0, 60, (count, 28, 28))
+        for image, label in zip(images, labels, strict=True):
+            image[:, 2 * label + 3 : 2 * label + 6] += 150
+        idx(folder / f"{kind}-images-idx3-ubyte", images.astype(np.uint8))
+        idx(folder / f"{kind}-labels-idx1-ubyte", labels.astype(np.uint8))
+    return folder
+
+
+@pytest.mark.parametrize("launch", [[], ["--servers", "2"]], ids=["hosted", "servers"])
+def test_four_processes_are_one(launch: list[str], digits: Path, tmp_path: Path) -> None:
+    common = ["--data", str(digits), "--epochs", "3", "--accumulate", "4", "--save", str(tmp_path / "trained.lnt")]
+    one = example(common)
+    alone = linnet.Graph.load(tmp_path / "trained.lnt").variables
+    four = example(common, 4, launch)
+    assert (four["accuracy"], four["steps"], four["applied"]) == (one["accuracy"], 18, 18)
+    found = linnet.Graph.load(tmp_path / "trained.lnt").variables
+    for name in [n for n in alone if n.endswith(("weight", "bias"))]:
+        assert (found[name].value == alone[name].value).all(), name
+    assert one["accuracy"] > 90
+
+
+def test_an_asynchronous_job_learns_by_eight_bits(digits: Path) -> None:
+    found = example(
+        ["--data", str(digits), "--epochs", "4", "--rate", "0.01", "--mode", "asynchronous", "--compression", "i8"], 2
+    )
+    assert found["accuracy"] > 90
+    plain = example(["--data", str(digits), "--epochs", "4", "--rate", "0.01", "--mode", "asynchronous"], 2)
+    assert found["bytes_sent"] < plain["bytes_sent"] / 3
+
+
+def table(arguments: list[str]) -> list[str]:
+    """Markdown rows: accuracy and bytes per step of each case, with one process first."""
+    one = example(["--accumulate", "4", *arguments])
+    rows = [f"| one process, 4 batches a step | {one['accuracy']:.2f} % | {one['steps']:,} | | |"]
+    for name, options in CASES.items():
+        found = example([*options, *arguments], 4)
+        sent, came = (found[f"bytes_{way}"] / max(found["steps"], 1) / 1e3 for way in ("sent", "received"))
+        rows.append(f"| {name} | {found['accuracy']:.2f} % | {found['steps']:,} | {sent:.1f} kB | {came:.1f} kB |")
+    return rows
+
+
+@pytest.mark.soak
+@pytest.mark.network
+@pytest.mark.parametrize("name", CASES)
+def test_each_mode_reaches_the_accuracy_of_one_process(name: str) -> None:
+    one, found = example(["--epochs", "3", "--accumulate", "4"]), example([*CASES[name], "--epochs", "3"], 4)
+    print(f"{name}: {found} beside {one}")
+    assert found["accuracy"] >= one["accuracy"] - (0.3 if name in ("i8", "topk:0.01", "f16", "bf16") else 0.5)
+
+
+if __name__ == "__main__":
+    print("\n".join(table(sys.argv[1:] or ["--epochs", "3"])))
