@@ -154,6 +154,7 @@ bool net_move(sim *s);
 uint64_t net_next(const sim *s);
 void net_close_worker(sim *s, connection *c);
 void net_close_server(sim *s, connection *c);
+void net_mend(connection *c); /* as fast as any */
 /* Both ends see it, the server's and the worker's in any order; bytes in flight are lost, or some of them. */
 void net_cut(sim *s, connection *c, bool silently);
 void net_free(sim *s);
