@@ -205,7 +205,7 @@ static void tls_close(ln_sync_transport *transport) {
     transport->under->close(transport);
 }
 
-const ln_sync_medium ln_sync_tls_medium = {tls_read, tls_write, tls_close, false};
+const ln_sync_medium ln_sync_tls_medium = {tls_read, tls_write, tls_close, false, NULL};
 
 /* ---- the handshake ----------------------------------------------------------------------------------------------- */
 
