@@ -57,14 +57,15 @@ def commands(
     if engine == "ray":  # one process that lets Ray's own do the steps
         return None, [[*this, "worker", engine, *shape, str(workers)]], one
     if engine.startswith("linnet"):
-        # linnet (workers in C), linnet_shm, linnet_unix, linnet_tls; linnet_python, and linnet_step: pulls rows and pushes.
+        # linnet (workers in C), linnet_shm, linnet_unix, linnet_tls, linnet_python; linnet_step: pulls rows and pushes.
         server, worker = linnet_files(case.count, case.size, case.table, folder)
         place = str(folder / f"{engine}-{case.table}-{workers}")
         serve = [*this, "server", "linnet", *shape, str(server), place, str(workers), engine]
-        if engine in ("linnet_python", "linnet_step"):
+        if engine == "linnet_python":
             return serve, [[*this, "worker", engine, *shape, str(worker), str(r)] for r in range(workers)], one
         key = f"{place}.key" if "tls" in engine else "-"
-        program = [linnet_program(folder), "rows" if case.count > 1 else "step", str(worker)]
+        kind = "step" if case.count == 1 else "sparse" if engine == "linnet_step" else "rows"
+        program = [linnet_program(folder), kind, str(worker)]
         return serve, [[*program, str(r), key, *shape] for r in range(workers)], {}
     return [*this, "server", engine, *shape], [[*this, "worker", engine, *shape]] * workers, one
 
@@ -177,9 +178,7 @@ def linnet_server(_count: int, _size: int, _table: int, file: str, place: str, w
         sys.stdin.read()
 
 
-def linnet_python_worker(
-    count: int, size: int, table: int, file: str, rank: str, address: str, push: bool = False
-) -> None:
+def linnet_python_worker(count: int, size: int, table: int, file: str, rank: str, address: str) -> None:
     from linnet.sync import Worker
 
     worker = Worker(file, address, number=int(rank), threads=1)
@@ -190,15 +189,9 @@ def linnet_python_worker(
     elif count == 1:
         row = {"x": np.array([int(rank)])}
         answer_steps(lambda: worker.step(row))
-    elif push:
-        answer_steps(lambda: worker.step({"x": rng.integers(0, table // size, count)}))
     else:
         answer_steps(lambda: worker.pull_rows("table", rng.integers(0, table // size, count)))
     worker.close()
-
-
-def linnet_step_worker(count: int, size: int, table: int, file: str, rank: str, address: str) -> None:
-    linnet_python_worker(count, size, table, file, rank, address, push=True)
 
 
 # ---- Gloo and Ray ----------------------------------------------------------------------------------------------------

@@ -191,10 +191,8 @@ class Connection:
             server.hook(self, "applied")
         elif step != last:
             outcome = 1
-        self.send("ACK", protocol.pack(
-            "ACK", outcome=outcome, version=server.version, next=server.step, first_example=3, examples=4, batch=10,
-            workers=1, members=1,
-        ), step=step)  # fmt: skip
+            self.messages.clear()  # a worker cuts short what is late
+        server.acknowledge(self, step, outcome)
         if commit["flags"] & 1:
             for number in sorted(self.held):
                 self.value(number)
@@ -227,6 +225,7 @@ class PlainServer:
         self.lock = threading.Lock()
         self.errors: list[BaseException] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)  # so that clients feel that we are slow
         self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
         self._sockets: list[socket.socket] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -265,6 +264,13 @@ class PlainServer:
             finally:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
+
+    def acknowledge(self, connection: Connection, step: int, outcome: int) -> None:
+        payload = protocol.pack(
+            "ACK", outcome=outcome, version=self.version, next=self.step, first_example=3, examples=4, batch=10,
+            workers=1, members=1,
+        )  # fmt: skip
+        connection.send("ACK", payload, step=step)
 
     def first(self, name: str) -> int:
         return self.split.get(name, (0, 0))[0]

@@ -309,3 +309,49 @@ def test_trace_of_a_job_has_both_sides_on_one_clock(tmp_path: Path) -> None:
     assert found.workers == 2 and found.steps == 2 * (steps - 1) and found.compute >= 0.02
     assert found.step == pytest.approx(found.compute + found.transfer + found.others + found.update)
     assert 0 < found.speedup <= 2 and found.transfer > 0
+
+
+# ---- both in linnet.fit
+
+
+def test_fit_shares_batches_out_by_speed_and_records_its_steps(tmp_path: Path) -> None:
+    rates, size = (0.002, 0.006), 16
+    address = f"unix:{tmp_path}/server"
+    rng = np.random.default_rng(1)
+    data = {"x": rng.standard_normal((160, 16), np.float32), "t": rng.integers(0, 4, 160).astype(np.int32)}
+    counts: list[list[int]] = [[] for _ in rates]
+
+    class Slow(linnet.Callback):
+        """A machine that takes so long for an example; what it sleeps is a part of the next step's computing."""
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def on_step(self, run: object, metrics: object) -> None:
+            share = run.worker.info.share  # type: ignore[attr-defined]
+            counts[self.number].append(share[1])
+            time.sleep(share[1] * rates[self.number])
+
+    def work(number: int) -> object:
+        place = linnet.sync.Cluster("worker", number, 2, (address,), hosts_server=not number, source="test")
+        return linnet.fit(
+            graph(), data, batch_size=size, epochs=3, seed=2, cluster=place, strategy=linnet.sync.Strategy(by_speed=True),
+            callbacks=[Slow(number), Timeline(path=tmp_path / "{worker}.json")],
+        )  # fmt: skip
+
+    histories = together(2, work)
+    assert len(counts[0]) == len(counts[1]) == 3 * 5
+    assert all(a + b == 2 * size for a, b in zip(*counts, strict=True))
+    fast, slow = (np.mean(found[5:]) for found in counts)
+    assert 2 < fast / slow < 4.5
+    alone = linnet.fit(graph(), data, batch_size=2 * size, epochs=3, seed=2)
+    for name in ("dense/weight", "dense_1/bias"):
+        np.testing.assert_allclose(histories[0].store[name], alone.store[name], rtol=1e-4, atol=1e-6)
+    found = timeline.summary(timeline.read(tmp_path / f"{number}.json" for number in range(2)))
+    assert found.workers == 2 and found.steps == 2 * 14 and found.compute > 10 * min(rates)
+
+
+def test_what_cannot_be_shared_out_by_speed() -> None:
+    for options in ({"mode": "asynchronous"}, {"groups": 2}, {"own_data": True}, {"mode": "federated"}):
+        with pytest.raises(linnet.UsageError, match="by_speed"):
+            linnet.sync.Strategy(by_speed=True, **options)  # type: ignore[arg-type]

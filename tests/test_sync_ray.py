@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import linnet
@@ -79,3 +81,82 @@ def test_a_process_that_dies_comes_back_with_its_rank(tmp_path: Path) -> None:
         return len(place.read_text())
 
     assert run(dies_twice, workers=2, max_restarts=2) == [1, 3]
+
+
+STEPS = 150
+
+
+def adding(folder: Path, steps: int, elastic: bool = False) -> Any:
+    """A function for a job: each step takes the mean of the workers' numbers (rank + 1) from `w`. What the processes did is
+    in files: their ids, and how many steps the workers have made."""
+    graph = linnet.Graph(seed=0)
+    x, w = graph.placeholder("x", ("batch",)), graph.variable("w", np.zeros(1, np.float32))
+    linnet.sync.signatures(graph, (w * x).mean(), linnet.SGD(1.0), {"x": x})
+    model = folder / "adding.lnt"
+    graph.save(model)
+
+    def function(cluster: Cluster) -> Any:
+        (folder / f"{cluster.role}{cluster.rank}.pid").write_text(str(os.getpid()))
+        link = linnet.sync.Link(key_file=cluster.key_file or None, heartbeat=0.2, lease=1.0)
+        if cluster.role == "server":
+            settings = {"workers": cluster.world_size, "elastic": elastic, "folder": folder / "state", "link": link}
+            with linnet.sync.Server(model, listen=str(cluster.address), **settings):
+                while not (folder / "done").exists():
+                    time.sleep(0.05)
+            return None
+        seen = set()
+        with linnet.sync.Worker(model, cluster.servers, number=cluster.rank, link=link, threads=1) as worker:
+            while worker.info.step < steps and not (folder / "done").exists():
+                worker.step({"x": np.full(1, cluster.rank + 1, np.float32)})
+                (folder / f"{cluster.rank}.step").write_text(str(worker.info.step))
+                seen.add(worker.info.members)
+                time.sleep(0.01)
+            worker.pull()
+            result = float(worker.store["w"][0])
+        return result, seen
+
+    return function
+
+
+def step_of(folder: Path, rank: int) -> int:
+    """-1: it has made none, or is writing."""
+    path = folder / f"{rank}.step"
+    text = path.read_text() if path.exists() else ""
+    return int(text) if text else -1
+
+
+def until_step(folder: Path, rank: int, step: int) -> None:
+    end = time.monotonic() + 60
+    while step_of(folder, rank) < step:
+        assert time.monotonic() < end, f"worker {rank} is not at step {step}"
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_training_goes_on_when_workers_and_servers_are_killed(tmp_path: Path, local: bool) -> None:
+    """Every step counts once: the sum is what only exactly that gives."""
+    import linnet.ray
+
+    with linnet.ray.Job(adding(tmp_path, STEPS), workers=2, servers=1, local=local, **SHARE) as job:
+        for step, victim in ((30, "worker1"), (60, "server0"), (90, "worker0"), (110, "server0")):
+            until_step(tmp_path, 1, step)
+            os.kill(int((tmp_path / f"{victim}.pid").read_text()), signal.SIGKILL)
+        until_step(tmp_path, 0, STEPS)
+        until_step(tmp_path, 1, STEPS)
+        (tmp_path / "done").touch()
+        assert [result for result, _ in job.wait(60)] == [-1.5 * STEPS] * 2
+
+
+def test_workers_are_added_and_taken_away(tmp_path: Path) -> None:
+    import linnet.ray
+
+    with linnet.ray.Job(adding(tmp_path, 10**6, elastic=True), workers=1, servers=1, **SHARE) as job:
+        until_step(tmp_path, 0, 10)
+        job.scale(3)
+        until_step(tmp_path, 2, 20)
+        assert job.workers == 3
+        job.scale(1)
+        until_step(tmp_path, 0, max(step_of(tmp_path, 0), 100) + 150)
+        (tmp_path / "done").touch()
+        ((_, seen),) = job.wait(60)
+        assert {1, 3} <= seen

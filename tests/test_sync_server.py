@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -94,6 +95,31 @@ def test_steps_are_those_of_the_reference(name: str, workers: int) -> None:
     assert status["version"] == STEPS and status["applied"] == STEPS * workers and status["late"] == 0
 
 
+@pytest.mark.parametrize("name", ["averages", "rows", "remote"])
+def test_shards_together_are_the_reference(name: str) -> None:
+    """Two servers, each with its own variables and a part of the table's rows; two workers that know both."""
+    graph, workers = MODELS[name](), 2
+    parts = linnet.sync.partition(graph, 2, split=[] if name == "averages" else ["embedding/weight"])
+    reference = Cluster(parts.worker, parts.servers, workers)
+    for i in range(STEPS):
+        reference.step([feed(graph, i, k, workers) for k in range(workers)])
+    with Server(parts.servers[0], workers=workers) as first, Server(parts.servers[1], workers=workers) as second:
+        addresses = [second.address, first.address]  # in any order
+
+        def work(k: int) -> None:
+            with Worker(parts.worker.to_bytes(), addresses, number=k, timeout=30) as worker:
+                for i in range(STEPS):
+                    worker.step(feed(graph, i, k, workers), weight=1.0)
+                assert [link.version for link in worker.info.links] == [STEPS, STEPS]
+
+        together(workers, work)
+        for server, shard in zip((first, second), reference.shards, strict=True):
+            for variable, value in values(server).items():
+                np.testing.assert_array_equal(value, shard[variable], err_msg=variable)
+        with pytest.raises(linnet.UsageError, match="expected 2 shards"):
+            Worker(parts.worker, first.address, lost=0.5)
+
+
 # ---- modes -----------------------------------------------------------------------------------------------------------
 
 
@@ -113,21 +139,22 @@ def ones(value: float) -> Arrays:
 
 def test_late_pushes_of_backup_workers_are_dropped_and_counted() -> None:
     graph, steps = counting(), 12
-    data, slow = graph.to_bytes(), threading.Event()
+    data, computed, over = graph.to_bytes(), threading.Event(), threading.Event()
     with Server(graph, workers=3, quorum=2) as server:
 
         def work(k: int) -> dict[str, int]:
             with Worker(data, server.address, number=k, timeout=30) as worker:
+                if k == 2:  # the others go on without it
+                    worker.pull()
+                    worker.session().run(ones(1.0))
+                    computed.set()
+                    assert over.wait(10)
+                    worker.push()
+                assert computed.wait(10)
                 while worker.info.step < steps:
-                    if k == 2 and worker.info.step == 3:  # the others go on without it
-                        worker.pull()
-                        worker.session().run(ones(1.0))
-                        assert slow.wait(10)
-                        worker.push()
-                        continue
-                    if k != 2 and worker.info.step == 9:
-                        slow.set()
                     worker.step(ones(1.0), weight=1.0)
+                    if worker.info.step > 5:
+                        over.set()
                 return {"applied": worker.info.applied, "late": worker.info.late}
 
         counts = together(3, work)
@@ -466,3 +493,30 @@ def test_killed_servers_lose_nothing(kills: int, tmp_path: Path) -> None:
         assert after.status()["version"] == steps and after.status()["journal"] == 0
         for variable in reference.trained:
             np.testing.assert_array_equal(after.store[variable], reference.value(variable), err_msg=variable)
+
+
+def test_the_tool_says_what_is_wrong(tmp_path: Path) -> None:
+    tool = str(build("release", "linnet-serve") / "linnet-serve")
+    (tmp_path / "model.lnt").write_bytes(counting().to_bytes())
+    model = str(tmp_path / "model.lnt")
+    for arguments, status, words in [
+        ([], 2, "which model?"), ([model, model], 2, "one model"), ([model, "--bogus"], 2, "unknown option --bogus"),
+        ([model, "--mode", "none"], 2, "sync or async"), ([model, "--backup", "1"], 2, "leaves nobody"),
+        ([model, "--listen"], 2, "--listen"), ([model, "--memory", "much"], 2, "--memory"),
+        ([model, "--listen", "0.0.0.0:0"], 1, "--insecure"), ([model, "--memory", "3"], 1, "max_bytes"),
+        ([model + "x"], 1, "cannot open"), (["--status", f"unix:{tmp_path}/no"], 1, "unreachable"),
+        ([model, "--folder", model], 1, "folder"), ([model, "--key", model], 1, "key"),
+    ]:  # fmt: skip
+        done = subprocess.run([tool, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stdout) == (status, ""), (arguments, done)
+        assert done.stderr.startswith("linnet-serve: error: ") and done.stderr.count("\n") == 1
+        assert words in done.stderr, done.stderr
+    options = subprocess.run([tool, "--help"], capture_output=True, text=True, timeout=60, check=True).stdout
+    assert all(len(line) <= 110 for line in options.splitlines()) and "--staleness" in options
+    server = Process(tmp_path / "model.lnt", tmp_path, "--updates", "2")
+    text = subprocess.run([tool, "--status", server.address], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(text.stdout)["version"] == 0
+    with Worker(counting(), server.address, timeout=30) as worker:
+        for _ in range(2):
+            worker.step(ones(1.0))
+        assert server.process.wait(20) == 0

@@ -225,6 +225,31 @@ def test_late_pushes_are_dropped_and_said(model: linnet.Model) -> None:
         assert worker.info.outcome == "applied" and server.commits[-1][0] == 5
 
 
+def test_a_push_that_is_late_already_is_cut_short() -> None:
+    """The step is closed while its gradient is on the way: the rest stays here, and the worker goes on with new values."""
+    graph = Graph(seed=3)
+    x = graph.placeholder("x", ("batch", 1024))
+    linnet.sync.signatures(graph, (nn.dense(x, 512) * 1.0).mean(), linnet.SGD(0.5), {"x": x})
+    model = linnet.Model(graph)
+    feed = {"x": np.ones((2, 1024), np.float32)}
+    with server_of(model) as server, Worker(model, server.address, lost=20) as worker:
+        worker.pull()
+
+        def close_step(connection: Connection, name: str) -> None:
+            if name == "PUSH" and server.step == 0:
+                server.step, server.version = 3, 7
+                server.acknowledge(connection, 0, 1)
+
+        server.hook = close_step
+        worker.step(feed)
+        pushed = sum(h["length"] for h in named(server, "PUSH"))
+        assert worker.info.outcome == "late" and worker.info.step == 3
+        assert pushed < 512 * 1024 * 4, "all of it was sent"
+        worker.step(feed)
+        assert worker.info.outcome == "applied" and server.version == 8
+        same(server.tensors, worker.store.as_dict())
+
+
 def test_sparse_gradients_are_summed_and_sorted() -> None:
     model = table_model(remote=False)
     with server_of(model, kinds={"embedding/weight": ROWS}) as server:

@@ -3,7 +3,8 @@
  *
  * A record: u64 sequence (closed steps before it), u64 version before it, u64 step, u32 group, u32 members, u32
  * tensors, u32 zero; per member u32 worker, u32 outcome; per tensor u64 number, u64 rows (0: dense), then row numbers
- * (i64, of the shard's part) and the combined gradient as they lie in memory. */
+ * (i64, of the shard's part) and the combined gradient as they lie in memory. One without members and tensors: the
+ * group skips to the step behind it. */
 #include "sync/bytes.h"
 #include "sync/error.h"
 #include "sync/server_state.h"
@@ -77,6 +78,16 @@ linnet_status ln_sync_append_record(ln_sync_server *s, sync_group *g, bool updat
     return status;
 }
 
+/* The group goes on with a later step. A server that forgot that would let its workers wait for one another in circles.
+ */
+linnet_status ln_sync_skip_to(ln_sync_server *s, sync_group *g, uint64_t step, linnet_error *error) {
+    g->step = step - 1;
+    const linnet_status status = ln_sync_append_record(s, g, false, error);
+    g->step = step;
+    if (!status) s->sequence++;
+    return status;
+}
+
 /* ---- replay ----------------------------------------------------------------------------------------------------- */
 
 static linnet_status damaged(linnet_error *error, const char *what) {
@@ -86,14 +97,15 @@ static linnet_status damaged(linnet_error *error, const char *what) {
 
 static linnet_status take_members(ln_sync_server *s, const unsigned char *at, uint32_t count, uint32_t group,
                                   uint64_t step, linnet_error *error) {
+    sync_group *g = ln_sync_group(s, group, true);
+    if (!g) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+    g->step = step + 1;
     for (uint32_t i = 0; i < count; i++, at += PER_MEMBER) {
         sync_member *m = ln_sync_member(s, get32(at), true);
-        sync_group *g = ln_sync_group(s, group, true);
-        if (!m || !g || !ln_sync_enter_group(g, m)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+        if (!m || !ln_sync_enter_group(g, m)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
         m->decided = true;
         m->last = step;
         m->outcome = (uint8_t)get32(at + 4);
-        g->step = step + 1;
     }
     return LINNET_OK;
 }

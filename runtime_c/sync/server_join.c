@@ -214,6 +214,7 @@ static ln_sync_refusal become_member(sync_connection *c) {
     sync_member *m = ln_sync_member(s, c->claim, true);
     sync_group *g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL;
     const uint64_t step = step_of(s, g);
+    linnet_error error;
     if (!g) return deny(c, LN_SYNC_FULL, 0, "no room for another worker");
     if (m->connection && m->incarnation != c->hello.incarnation)
         return deny(c, LN_SYNC_IN_USE, c->claim, "a worker of that number is connected");
@@ -226,7 +227,11 @@ static ln_sync_refusal become_member(sync_connection *c) {
     }
     if (m->group != g && m->committed) return deny(c, LN_SYNC_IN_USE, c->claim, "its step is open in another group");
     if (!ln_sync_enter_group(g, m)) return deny(c, LN_SYNC_FULL, 0, "no memory for another worker");
-    if (step > g->step) g->step = step; /* it was away: the others are not to wait for it to catch up */
+    /* It was away: the others are not to wait for it to catch up. */
+    if (step > g->step && ln_sync_skip_to(s, g, step, &error)) {
+        ln_sync_fail_server(s, &error);
+        return LN_SYNC_SHUTTING_DOWN;
+    }
     if (!m->live) m->from = g->committed ? g->step + 1 : g->step;
     m->live = true;
     m->connection = c;

@@ -224,6 +224,7 @@ void ln_sync_fold(ln_sync_server *server, sync_group *group); /* those at the fr
 
 /* ---- record.c: what the journal and snapshots keep */
 linnet_status ln_sync_append_record(ln_sync_server *server, sync_group *group, bool update, linnet_error *error);
+linnet_status ln_sync_skip_to(ln_sync_server *server, sync_group *group, uint64_t step, linnet_error *error);
 /* The table of a snapshot, to be freed; NULL: no memory. */
 char *ln_sync_write_table(const ln_sync_server *server);
 

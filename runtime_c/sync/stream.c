@@ -60,6 +60,10 @@ void ln_sync_stream_space(ln_sync_stream *stream, void **data, size_t *size) {
     if (stream->paused || stream->failure) *size = 0;
 }
 
+size_t ln_sync_stream_expects(const ln_sync_stream *stream) {
+    return stream->in_bulk ? stream->header.length - stream->taken : 0;
+}
+
 /* What the header says about this connection, and whether its type may come now. */
 static ln_sync_refusal check_header(const ln_sync_stream *stream, const ln_sync_header *header) {
     if (!(stream->expected >> header->type & 1)) return LN_SYNC_UNEXPECTED;

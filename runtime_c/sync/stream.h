@@ -59,6 +59,9 @@ ln_sync_refusal ln_sync_stream_failure(const ln_sync_stream *stream);
  * is taken by the next ln_sync_stream_received, of 0 bytes too: call that when you go on, no byte may ever follow. */
 void ln_sync_stream_pause(ln_sync_stream *stream, bool paused);
 
+/* Bytes that are sure to come: what is left of the payload of a bulk frame. */
+size_t ln_sync_stream_expects(const ln_sync_stream *stream);
+
 /* ---- sending -------------------------------------------------------------------------------------------------- */
 
 /* Queues a control frame; the payload is copied. type, flags, step and tensor are the owner's, and job, worker and

@@ -49,6 +49,8 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
         got = transport->medium->read(transport, data, size, error);
         if (got <= 0) {
             transport->read_blocked = got == LN_SYNC_WOULD_BLOCK;
+            if (transport->read_blocked && transport->medium->expect)
+                transport->medium->expect(transport, ln_sync_stream_expects(stream));
             return outcome(got);
         }
         if (speaks_tls(transport, data, (size_t)got)) {
@@ -66,7 +68,10 @@ ln_sync_flow ln_sync_transport_receive(ln_sync_transport *transport, ln_sync_str
             ln_sync_hint(error, "docs/protocol.md lists the refusals; do both sides run the same release of linnet?");
             return LN_SYNC_BROKEN;
         }
-        if (transport->medium->level && (size_t)got < size) return LN_SYNC_BLOCKED;
+        if (transport->medium->level && (size_t)got < size) {
+            if (transport->medium->expect) transport->medium->expect(transport, ln_sync_stream_expects(stream));
+            return LN_SYNC_BLOCKED;
+        }
     }
     return LN_SYNC_FLOWS;
 }

@@ -21,6 +21,9 @@ typedef struct ln_sync_medium {
     void (*close)(ln_sync_transport *transport);
     /* poll sees all that is there to read and write, and less than was asked for means that no more is there. */
     bool level;
+    /* Before it waits: so many bytes are sure to come, and poll may let them gather, unless the connection ends. NULL:
+     * it cannot. */
+    void (*expect)(ln_sync_transport *transport, size_t size);
 } ln_sync_medium;
 
 /* One stage of opening: FLOWS when it is done (and ln_sync_transport.stage is the next one, or NULL); BLOCKED until
@@ -34,7 +37,8 @@ struct ln_sync_transport {
     int fd;
     int stage_needs, read_needs, write_needs; /* LN_SYNC_READ, LN_SYNC_WRITE: what ends a block */
     bool read_blocked, write_blocked;
-    bool more; /* bytes that follow are there: a segment that is not full may wait for them */
+    int low_water; /* bytes from which on the socket is ready to read; 0: it has none to set */
+    bool more;     /* bytes that follow are there: a segment that is not full may wait for them */
     bool server;
     struct addrinfo *addresses, *next; /* to try, while connecting */
     struct ln_sync_shm *shm;

@@ -175,7 +175,7 @@ static void shm_close(ln_sync_transport *transport) {
     ln_sync_socket_medium.close(transport);
 }
 
-const ln_sync_medium ln_sync_shm_medium = {shm_read, shm_write, shm_close, false};
+const ln_sync_medium ln_sync_shm_medium = {shm_read, shm_write, shm_close, false, NULL};
 
 /* ---- handing it over --------------------------------------------------------------------------------------------- */
 

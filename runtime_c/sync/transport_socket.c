@@ -23,6 +23,8 @@
 #define MSG_MORE 0
 #endif
 
+enum { LOW_WATER = 128 << 10 };
+
 bool ln_sync_unblock(int fd) {
     int flags = fcntl(fd, F_GETFL);
     return flags >= 0 && fcntl(fd, F_SETFL, flags | O_NONBLOCK) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
@@ -70,6 +72,13 @@ static void forget_addresses(ln_sync_transport *transport) {
     transport->addresses = transport->next = NULL;
 }
 
+/* A large payload wakes its reader by 128 KB, not for each segment: that costs both sides more than the copying. */
+static void socket_expect(ln_sync_transport *transport, size_t size) {
+    const int mark = size < LOW_WATER / 4 ? 1 : size < LOW_WATER ? (int)size : LOW_WATER;
+    if (!transport->low_water || mark == transport->low_water) return;
+    if (setsockopt(transport->fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) == 0) transport->low_water = mark;
+}
+
 static void socket_close(ln_sync_transport *transport) {
     char rest[4096];
     forget_addresses(transport);
@@ -80,7 +89,7 @@ static void socket_close(ln_sync_transport *transport) {
     close(transport->fd);
 }
 
-const ln_sync_medium ln_sync_socket_medium = {socket_read, socket_write, socket_close, true};
+const ln_sync_medium ln_sync_socket_medium = {socket_read, socket_write, socket_close, true, socket_expect};
 
 /* ---- connecting ------------------------------------------------------------------------------------------------ */
 
@@ -106,6 +115,7 @@ ln_sync_transport *ln_sync_transport_new(int fd, const ln_sync_security *securit
     transport->read_needs = LN_SYNC_READ;
     transport->write_needs = LN_SYNC_WRITE;
     if (fd >= 0 && getsockname(fd, (struct sockaddr *)&address, &size) == 0) tune(fd, address.ss_family);
+    transport->low_water = address.ss_family == AF_INET || address.ss_family == AF_INET6;
     return transport;
 }
 
@@ -144,6 +154,7 @@ static ln_sync_flow connect_next(ln_sync_transport *transport, int code, linnet_
             close(fd);
         }
         tune(transport->fd, one->ai_family);
+        transport->low_water = 1;
         if (connect(transport->fd, one->ai_addr, one->ai_addrlen) == 0) {
             forget_addresses(transport);
             ln_sync_stage_after_socket(transport, false);

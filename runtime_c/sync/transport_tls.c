@@ -20,7 +20,6 @@ struct ln_sync_tls {
     bool said;        /* something has left */
     bool sealed;      /* the handshake is done and nothing has failed: a closing alert may be sent */
     size_t owed;      /* plain bytes whose records are not yet all with the medium below */
-    unsigned char record[RECORD];
 };
 
 /* ---- the pre-shared key ------------------------------------------------------------------------------------------ */
@@ -150,6 +149,7 @@ static long tls_read(ln_sync_transport *transport, void *data, size_t size, linn
 static long seal(ln_sync_transport *transport, const ln_sync_slice *slices, int count, linnet_error *error) {
     struct ln_sync_tls *tls = transport->tls;
     size_t at = 0, taken = 0; /* at: within the first slice that is left */
+    unsigned char record[RECORD];
     for (int records = 0; records < BATCH && count > 0; records++) {
         const unsigned char *data = (const unsigned char *)slices->data + at;
         size_t size = slices->size - at;
@@ -159,10 +159,10 @@ static long seal(ln_sync_transport *transport, const ln_sync_slice *slices, int 
             for (int i = 0; i < count && size < RECORD; i++) {
                 size_t skip = i == 0 ? at : 0, part = slices[i].size - skip;
                 if (part > RECORD - size) part = RECORD - size;
-                memcpy(tls->record + size, (const unsigned char *)slices[i].data + skip, part);
+                memcpy(record + size, (const unsigned char *)slices[i].data + skip, part);
                 size += part;
             }
-            data = tls->record;
+            data = record;
         }
         tls->ssl->ERR_clear_error();
         put = tls->ssl->SSL_write(tls->connection, data, (int)(size < RECORD ? size : RECORD));
@@ -205,7 +205,7 @@ static void tls_close(ln_sync_transport *transport) {
     transport->under->close(transport);
 }
 
-const ln_sync_medium ln_sync_tls_medium = {tls_read, tls_write, tls_close, false};
+const ln_sync_medium ln_sync_tls_medium = {tls_read, tls_write, tls_close, false, NULL};
 
 /* ---- the handshake ----------------------------------------------------------------------------------------------- */
 

@@ -176,13 +176,20 @@ ln_sync_refusal ln_worker_announced(worker_link *link, const void *payload, size
 void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse);
 
 /* worker_core.c */
-void ln_worker_begin(ln_sync_worker *worker, worker_work work);
-/* The step that no server has decided yet for this worker: shards that are further on wait for the others. */
-uint64_t ln_worker_next(const ln_sync_worker *worker);
+uint64_t ln_worker_clock(const ln_sync_worker *worker);
+/* Begins anew what a connection that was lost had not brought to its end. */
+void ln_worker_restart(worker_link *link);
+/* Heartbeats, silence. */
+void ln_worker_check_time(worker_link *link, uint64_t now);
 /* Ends this connection, soon; fatal: and with it all of the worker. */
 void ln_worker_end(worker_link *link, const linnet_error *why, bool fatal);
 void ln_worker_opened(worker_link *link); /* the handshake is done: heartbeats begin, work goes on */
 bool ln_worker_send(worker_link *link, uint8_t type, uint64_t step, const void *payload, size_t size);
+
+/* worker_work.c */
+void ln_worker_begin(ln_sync_worker *worker, worker_work work);
+/* The step that no server has decided yet for this worker: shards that are further on wait for the others. */
+uint64_t ln_worker_next(const ln_sync_worker *worker);
 
 /* worker_pull.c: what a link does of the work; called again when a stream has room or something came. */
 void ln_worker_ask(worker_link *link);

@@ -29,36 +29,31 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The session of `grad` on one example: 1, or row number `rank`. */
-static linnet_session *grad(linnet_model *model, linnet_store *store, int rank) {
-    const linnet_shape shape = {.input = "x", .rank = 1, .dims = {1}};
+/* The session of a signature with `count` examples, and rows of `width` floats where it takes them. */
+static linnet_session *session_of(linnet_model *model, linnet_store *store, const char *signature, int64_t count,
+                                  int64_t width) {
+    const linnet_shape shapes[] = {{.input = "x", .rank = 1, .dims = {count}},
+                                   {.input = "rows/table", .rank = 2, .dims = {count, width}}};
     linnet_plan_config config;
     linnet_plan *plan;
     linnet_session *session;
     linnet_plan_config_init(&config);
-    config.signature = "grad";
+    config.signature = signature;
     config.threads = 1;
-    config.shapes = &shape;
-    config.shape_count = 1;
+    config.shapes = shapes;
+    config.shape_count = width ? 2 : 1;
     check(linnet_plan_create(model, &config, &plan, &error));
     check(linnet_session_create(plan, store, NULL, &session, &error));
-    linnet_tensor_info input;
-    check(linnet_plan_input(plan, 0, &input));
-    void *x = linnet_session_input(session, 0);
-    if (input.dtype == LINNET_I64)
-        *(int64_t *)x = rank;
-    else
-        *(float *)x = 1;
     linnet_plan_free(plan);
     return session;
 }
 
 int main(int argc, char **argv) {
     if (argc != 9) {
-        fprintf(stderr, "usage: bench_sync_worker step|rows FILE RANK KEY|- COUNT SIZE TABLE ADDRESS\n");
+        fprintf(stderr, "usage: bench_sync_worker step|rows|sparse FILE RANK KEY|- COUNT SIZE TABLE ADDRESS\n");
         return 2;
     }
-    const bool rows = !strcmp(argv[1], "rows");
+    const bool rows = !strcmp(argv[1], "rows"), sparse = !strcmp(argv[1], "sparse");
     const size_t count = strtoull(argv[5], NULL, 10), size = strtoull(argv[6], NULL, 10);
     const uint64_t height = strtoull(argv[7], NULL, 10) / size;
     const char *servers[] = {argv[8]};
@@ -72,8 +67,18 @@ int main(int argc, char **argv) {
     check(linnet_model_open(argv[2], NULL, &model, &error));
     check(linnet_store_create(model, NULL, &store, &error));
     check(linnet_worker_create(model, store, servers, 1, &config, &worker, &error));
-    linnet_session *session = rows ? NULL : grad(model, store, config.worker);
+    linnet_session *grad = NULL, *ids = NULL;
     int64_t *numbers = malloc(count * sizeof *numbers);
+    if (sparse) {
+        ids = session_of(model, store, "ids", (int64_t)count, 0);
+        grad = session_of(model, store, "grad", (int64_t)count, (int64_t)size / 4);
+    } else if (!rows) { /* one example: 1, or the row of this worker's number */
+        grad = session_of(model, store, "grad", 1, 0);
+        if (size == 4)
+            *(float *)linnet_session_input(grad, 0) = 1;
+        else
+            *(int64_t *)linnet_session_input(grad, 0) = config.worker;
+    }
     void *values = malloc(rows ? count * size : 1);
     uint64_t random = (uint64_t)(config.worker + 1) * 0x9e3779b97f4a7c15u;
     char line[64];
@@ -86,17 +91,22 @@ int main(int argc, char **argv) {
                 random = random * 6364136223846793005u + 1442695040888963407u;
                 numbers[i] = (int64_t)((random >> 16) % height);
             }
+            if (sparse) {
+                memcpy(linnet_session_input(ids, 0), numbers, count * sizeof *numbers);
+                memcpy(linnet_session_input(grad, 0), numbers, count * sizeof *numbers);
+            }
             const double begin = now();
             if (rows)
                 check(linnet_worker_pull_rows(worker, "table", numbers, count, values, count * size, &error));
             else
-                check(linnet_worker_step(worker, session, NULL, 1, &error));
+                check(linnet_worker_step(worker, grad, ids, 1, &error));
             printf("%.1f ", 1e6 * (now() - begin));
         }
         printf("\n");
         fflush(stdout);
     }
-    linnet_session_free(session);
+    linnet_session_free(grad);
+    linnet_session_free(ids);
     linnet_worker_free(worker);
     linnet_store_free(store);
     linnet_model_free(model);

@@ -173,14 +173,15 @@ static void happen(sim *s, fault kind) {
 }
 
 void faults_happen(sim *s) {
-    if (s->now < s->next_fault || s->fault_rate == 0) return;
+    if (s->now < s->next_fault) return;
     if (s->now >= s->faults_end) { /* from here on all is well */
         s->next_fault = UINT64_MAX;
         for (int i = 0; i < s->shards; i++) s->servers[i].die_in_append = s->servers[i].die_in_save = 0;
+        for (int i = 0; i < CONNECTIONS; i++) net_mend(&s->connections[i]);
         if (s->zombie.core) server_kill(s, &s->zombie);
         return;
     }
-    if (s->next_fault) {
+    if (s->next_fault && s->fault_rate > 0) {
         fault kind = (fault)sim_below(s, FAULTS);
         for (int tries = 0; !s->faults[kind] && tries < 100; tries++) kind = (fault)sim_below(s, FAULTS);
         if (s->faults[kind]) {
@@ -189,6 +190,6 @@ void faults_happen(sim *s) {
             happen(s, kind);
         }
     }
-    s->next_fault = s->now + 1 + sim_below(s, (uint64_t)(2e6 / s->fault_rate));
+    s->next_fault = s->fault_rate > 0 ? s->now + 1 + sim_below(s, (uint64_t)(2e6 / s->fault_rate)) : s->faults_end;
     if (s->next_fault > s->faults_end) s->next_fault = s->faults_end;
 }

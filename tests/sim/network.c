@@ -16,6 +16,12 @@ static void open_pipe(sim *s, pipe *p) {
     p->capacity = sim_below(s, 4) ? 4096 + sim_below(s, PIPE - 4096) : 100 + sim_below(s, 3000);
 }
 
+void net_mend(connection *c) {
+    c->to_server.capacity = c->to_worker.capacity = PIPE / 2;
+    c->latency = c->jitter = 100 * US;
+    c->per_byte = 0;
+}
+
 connection *net_connect(sim *s, int worker, int link, int shard) {
     for (int i = 0; i < CONNECTIONS; i++) {
         connection *c = &s->connections[i];
@@ -30,6 +36,7 @@ connection *net_connect(sim *s, int worker, int link, int shard) {
         c->latency = 20 * US + sim_below(s, sim_below(s, 8) ? 300 * US : 20 * MS);
         c->jitter = sim_below(s, c->latency + 1);
         c->per_byte = sim_below(s, 8) ? sim_below(s, 3) : sim_below(s, 300);
+        if (s->now >= s->faults_end) net_mend(c);
         c->accept_at = s->now + c->latency;
         return c;
     }

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from linnet.data.source import Batch
@@ -25,7 +26,7 @@ from linnet.sync.worker import Worker
 from linnet.training import diagnosis
 from linnet.training.callbacks import Callback
 from linnet.training.evaluation import checked_signature
-from linnet.training.feeding import Feed, examples, fitted, scalars, share_of
+from linnet.training.feeding import Feed, examples, fitted, joined, scalars, share_of
 from linnet.training.run import Run
 from linnet.training.saver import Saver
 
@@ -36,8 +37,11 @@ _TRAFFIC = ("bytes_sent", "bytes_received", "applied", "late", "not_finite")
 class Company:
     """This process's part in a job: what `fit` does otherwise than alone."""
 
-    def __init__(self, cluster: Cluster, strategy: Strategy, model: Model, graph: Graph | None) -> None:
+    def __init__(
+        self, cluster: Cluster, strategy: Strategy, model: Model, graph: Graph | None, batch_size: int
+    ) -> None:
         self.cluster, self.strategy = cluster, strategy
+        self.batch = batch_size * cluster.world_size if strategy.by_speed else 0  # examples of a step, shared out
         self.federated = strategy.mode == "federated"
         self.group = cluster.rank % strategy.groups
         self._members = strategy.members(cluster.world_size)
@@ -89,14 +93,16 @@ class Company:
             )  # fmt: skip
         if folder is not None:
             folder.parent.mkdir(parents=True, exist_ok=True)
-        return Serving(self.served, self.cluster, self.strategy, self._members, folder, self.link)
+        return Serving(self.served, self.cluster, self.strategy, self._members, folder, self.link, self.batch)
 
     def directory(self, place: Path | None) -> Path | None:
         """Where this process writes records and checkpoints."""
         return place if self.cluster.is_chief else None
 
     def share(self, feed: Feed) -> Feed:
-        """This worker's part of the data; all of it where the caller has cut it into shards."""
+        """This worker's part of the data; all of it where the caller has cut it into shards, or it is shared out by speed."""
+        if self.batch:
+            return joined(feed, self.cluster.world_size)
         if self.strategy.own_data or feed.description.get("shard", [0, 1]) != [0, 1]:
             return feed
         return share_of(feed, self.cluster.rank, self.cluster.world_size)
@@ -217,11 +223,29 @@ class CompanyRun(Run):
         """A gradient of all workers."""
         assert self._worker is not None
         self._count(self.step)
+        feeds = self._mine(feeds)
         count = examples(feeds)
         outputs = self._worker.step(feeds, weight=count)
         metrics = self._checked(outputs, feeds)
         self._means.add(metrics, count)
         return metrics
+
+    def _mine(self, feeds: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """This worker's examples of a global batch: what the server says by its speed, at first equal parts."""
+        assert self._worker is not None
+        if not self.company.batch:
+            return feeds
+        cluster, whole = self.company.cluster, examples(feeds)
+        first, count, of = self._worker.info.share or (cluster.rank, 1, cluster.world_size)
+        begin, end = first * whole // of, (first + count) * whole // of
+        if begin == end:  # the data has smaller batches than was said: a step without examples would be none
+            begin, end = min(begin, whole - 1), min(begin, whole - 1) + 1
+        return {name: value[begin:end] if np.shape(value)[:1] == (whole,) else value for name, value in feeds.items()}
+
+    @property
+    def worker(self) -> Worker | None:
+        """The connection to the servers, while there is one."""
+        return self._worker
 
     def _local_step(self, feeds: dict[str, npt.NDArray[Any]], last: bool) -> dict[str, float] | None:
         """A step of this worker's own; with the last of a round, what came of it goes to the server."""

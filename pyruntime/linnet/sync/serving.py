@@ -17,11 +17,12 @@ _GRACE = 10.0  # seconds that workers have to come (again) when none is there
 
 
 class Serving:
-    """The server of this process, which listens. members: workers in each group. folder: for snapshots and journal, or None."""
+    """The server of this process, which listens. members: workers in each group. folder: for snapshots and journal, or None.
+    batch: examples of all workers in a step, which it shares out by speed; 0: it does not."""
 
     def __init__(
-        self, model: Model, cluster: Cluster, strategy: Strategy, members: int, folder: Path | None, link: Link
-    ) -> None:
+        self, model: Model, cluster: Cluster, strategy: Strategy, members: int, folder: Path | None, link: Link, batch: int
+    ) -> None:  # fmt: skip
         assert cluster.address is not None
         self._workers = cluster.world_size
         self._server = Server(
@@ -29,6 +30,7 @@ class Serving:
             workers=members, quorum=members - strategy.backup if strategy.backup else 0, elastic=strategy.elastic,
             staleness=strategy.staleness, folder=folder, durability=strategy.durability,
             save_every=strategy.save_every if folder is not None else 0, max_bytes=strategy.max_bytes, link=link,
+            batch=batch,
         )  # fmt: skip
         self._before = {w["worker"]: w["step"] for w in self._server.status()["workers"]}  # of an earlier start
 

@@ -25,6 +25,8 @@ class Strategy:
     staleness: asynchronous: how many steps a worker may be ahead of the slowest (Ho et al. 2013); None: any.
     elastic: workers may leave for good; then the others go on without them. Otherwise a lost one is waited for.
     own_data: each worker's data is its own; otherwise all are given the same, and share it out by batches.
+    by_speed: the batches of a step are put together and shared out anew by the speed that workers showed: one of half the speed
+    gets half the examples. Every worker reads all the data; gradients are weighted, so that their mean is that of the whole.
     compression: of gradients: "none", "f16", "bf16", "i8", "topk:0.01", "1bit" (linnet.sync.Compression), with error feedback.
     save_every: steps between the server's snapshots in the run's directory, besides the last.
     lost: seconds that a server may be out of reach before a worker ends, as it does when worker 0, which has the server, has
@@ -43,6 +45,7 @@ class Strategy:
     local_steps: int = 1
     elastic: bool = False
     own_data: bool = False
+    by_speed: bool = False
     compression: str | Compression = "none"
     lost: float = 20.0
     save_every: int = 1000
@@ -75,6 +78,8 @@ class Strategy:
             self.local_steps >= 1 and (self.local_steps == 1 or self.mode == "federated"),
             "1 (more are federated)",
         )
+        single = self.mode == "synchronous" and self.groups == 1 and not self.own_data
+        check("by_speed", single or not self.by_speed, "False (but for one synchronous group over shared data)")
         check("save_every", self.save_every >= 1, "1 or more")
         check("durability", self.durability in ("journal", "fsync", "volatile"), "journal, fsync or volatile")
         object.__setattr__(self, "compression", Compression.parse(self.compression))

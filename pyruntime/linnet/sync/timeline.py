@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from linnet.errors import FileError, UsageError
+from linnet.training.callbacks import Callback, Metrics
 
 if TYPE_CHECKING:
     from linnet.session import Session
     from linnet.sync.worker import LinkInfo, WorkerInfo
+    from linnet.training.run import Run
 
 FORMAT = "linnet timeline 1"
 _FOREVER = 1 << 62  # ns
@@ -55,11 +57,15 @@ def _ns(seconds: float) -> int:
     return round(seconds * 1e9)
 
 
-class Timeline:
-    """Records the steps of one worker; `record` after each step, `save` at the end."""
+class Timeline(Callback):
+    """Records the steps of one worker: `record` after each step, `save` at the end. As a callback of linnet.fit(cluster=...) it
+    does both by itself.
 
-    def __init__(self, name: str = "") -> None:
-        self.name = name
+    name: of the machine, for people. path: where a run writes it; "{worker}" in it becomes the worker's number.
+    """
+
+    def __init__(self, name: str = "", path: str | Path | None = None) -> None:
+        self.name, self.path = name, path
         self._steps: list[dict[str, Any]] = []
         self._clocks: dict[int, list[int]] = {}  # shard -> the least and the most that its clock is ahead of ours
         self._worker = 0
@@ -99,6 +105,15 @@ class Timeline:
             low, high = max(low, answer - end), min(high, answer - begin)
         if low <= high:  # else a clock was set meanwhile: what was known stays
             self._clocks[link.shard] = [low, high]
+
+    def on_step(self, run: Run, metrics: Metrics) -> None:
+        worker = getattr(run, "worker", None)
+        if worker is not None:
+            self.record(worker.info)
+
+    def on_end(self, run: Run) -> None:
+        if self.path is not None and self._steps:  # alone there is nothing to see
+            self.save(str(self.path).replace("{worker}", str(self._worker)))
 
     def save(self, path: str | Path) -> None:
         """Writes the trace, which also holds what `merge` needs. FileError where it cannot be written."""

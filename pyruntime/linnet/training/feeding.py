@@ -62,12 +62,7 @@ def share_of(feed: Feed, index: int, count: int) -> Feed:
     batches that are left over at the end of an epoch go to nobody."""
     if count == 1:
         return feed
-    length = None if feed.length is None else feed.length // count
-    if length == 0:
-        raise UsageError(
-            "an epoch has fewer batches than there are workers", code=104, expected=f"{count} or more", got=str(feed.length),
-            hint="give more data, or a smaller batch_size",
-        )  # fmt: skip
+    length = _turns(feed, count)
 
     def make(epoch: int, start: int) -> Iterator[Batch]:
         batches = feed.make(epoch, 0) if feed.pick is None else feed.pick(epoch, start * count + index, count)
@@ -75,20 +70,51 @@ def share_of(feed: Feed, index: int, count: int) -> Feed:
             if feed.pick is not None:
                 yield from itertools.islice(batches, None if length is None else length - start)
             else:
-                yield from itertools.islice(_whole_turns(batches, index, count), start, None)
+                yield from (turn[index] for turn in itertools.islice(_whole_turns(batches, count), start, None))
         finally:
-            close = getattr(batches, "close", None)
-            if close is not None:
-                close()
+            _close(batches)
 
     description = {**feed.description, "worker": [index, count]}
     return dataclasses.replace(feed, make=make, length=length, description=description, native={}, pick=None)
 
 
-def _whole_turns(batches: Iterator[Batch], index: int, count: int) -> Iterator[Batch]:
-    """The batch at `index` of each `count` that are there."""
+def joined(feed: Feed, count: int) -> Feed:
+    """A feed whose batches are each `count` batches in turn of this one, one behind the other: the global batches of `count`
+    workers. Batches that are left over at the end of an epoch go to nobody."""
+    length = _turns(feed, count)
+
+    def make(epoch: int, start: int) -> Iterator[Batch]:
+        batches = feed.make(epoch, 0) if feed.pick is None else feed.pick(epoch, start * count, 1)
+        try:
+            for turn in itertools.islice(_whole_turns(batches, count), start if feed.pick is None else 0, None):
+                yield {name: np.concatenate([np.asarray(batch[name]) for batch in turn]) for name in turn[0]}
+        finally:
+            _close(batches)
+
+    return dataclasses.replace(feed, make=make, length=length, native={}, pick=None)
+
+
+def _turns(feed: Feed, count: int) -> int | None:
+    """How often `count` batches come together in an epoch."""
+    length = None if feed.length is None else feed.length // count
+    if length == 0:
+        raise UsageError(
+            "an epoch has fewer batches than there are workers", code=104, expected=f"{count} or more", got=str(feed.length),
+            hint="give more data, or a smaller batch_size",
+        )  # fmt: skip
+    return length
+
+
+def _whole_turns(batches: Iterator[Batch], count: int) -> Iterator[list[Batch]]:
+    """Each `count` batches that are there."""
     while len(turn := list(itertools.islice(batches, count))) == count:
-        yield turn[index]
+        yield turn
+
+
+def _close(batches: Iterator[Batch]) -> None:
+    close = getattr(batches, "close", None)
+    if close is not None:
+        close()
 
 
 def feed_of(

@@ -89,7 +89,7 @@ def fit(
     place = None if directory is None else Path(directory)
     company = None
     if cluster is not None and not cluster.alone:
-        company = _company(cluster, strategy, made, graph, accumulate, train)
+        company = _company(cluster, strategy, made, graph, accumulate, train, getattr(data, "batch_size", batch_size))
         if company.serves_only:
             return _serve(company, made, graph, place, resume is True)
         made, train, accumulate, place = company.model, company.signature, 1, company.directory(place)
@@ -183,8 +183,9 @@ def _loop(run: Run, epochs: int | None, steps: int | None, every: int | None, si
 
 
 def _company(
-    cluster: Cluster, strategy: Strategy | None, model: Model, graph: Graph | None, accumulate: int, train: str
-) -> Company:
+    cluster: Cluster, strategy: Strategy | None, model: Model, graph: Graph | None, accumulate: int, train: str,
+    batch_size: int,
+) -> Company:  # fmt: skip
     """This process's part in a job of several. UsageError when accumulation is not by these workers."""
     from linnet.sync.fitting import Company
     from linnet.sync.strategy import Strategy
@@ -196,7 +197,7 @@ def _company(
         )  # fmt: skip
     if train != "train":
         raise UsageError("a job trains by its own signatures", code=101, tensor="train", expected="train", got=train)
-    return Company(cluster, strategy or Strategy(), model, graph)
+    return Company(cluster, strategy or Strategy(), model, graph, batch_size)
 
 
 def _serve(company: Company, model: Model, graph: Graph | None, place: Path | None, resumed: bool) -> History:
