@@ -50,6 +50,11 @@ class Company:
             self.link = dataclasses.replace(self.link, key_file=cluster.key_file)
         self.signature = "train" if self.federated else contract.GRAD
         checked_signature(model, self.signature, "to train in company by")
+        if strategy.mode == "ring" and self.serves_only:
+            raise UsageError(
+                "a ring has no servers", code=101, tensor="mode", expected="workers alone", got="the role server",
+                hint="start no servers, or take Strategy()",
+            )  # fmt: skip
         if cluster.address is not None:
             checked_signature(model, contract.UPDATE, "to serve by")
         self.model, self._whole, self._source = model, model, graph
@@ -109,6 +114,10 @@ class Company:
 
     def run(self, *arguments: Any) -> CompanyRun:
         """The run of a worker."""
+        if self.strategy.mode == "ring":
+            from linnet.sync.ring_fitting import RingRun
+
+            return RingRun(self, *arguments)
         return CompanyRun(self, *arguments)
 
 
