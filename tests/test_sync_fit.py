@@ -164,7 +164,7 @@ def test_every_mode_learns(name: str, tmp_path: Path) -> None:
     assert found[0]["val_accuracy"][-1] > 0.95, found[0].records
     assert found[0]["val_loss"][-1] < found[0]["val_loss"][0]
     if name == "backup":
-        assert sum(h.traffic["late"] for h in found) > 0
+        assert sum(h.traffic["applied"] for h in found) <= 3 * found[0].step  # of four workers
 
 
 def test_a_run_goes_on_from_the_servers_snapshots(tmp_path: Path) -> None:
