@@ -96,6 +96,8 @@ class Company:
                 f"'{folder}' holds a server's state already", code=101, tensor=str(folder),
                 hint="go on with resume=True, or give another directory",
             )  # fmt: skip
+        if folder is not None:
+            folder.parent.mkdir(parents=True, exist_ok=True)
         return Serving(self.served, self.cluster, self.strategy, self._members, folder, self.link, self.batch)
 
     def directory(self, place: Path | None) -> Path | None:
