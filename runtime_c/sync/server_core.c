@@ -40,7 +40,9 @@ static ln_sync_refusal take_status(sync_connection *c) {
 static ln_sync_refusal take_snapshot(sync_connection *c) {
     linnet_error error;
     memset(&c->saved, 0, sizeof c->saved);
-    c->saved.status = (uint32_t)ln_sync_server_save(c->server, &error);
+    /* What is on the disk already is not written again: all workers may ask at the end of a job, or one without end. */
+    if (c->server->saved_sequence != c->server->sequence)
+        c->saved.status = (uint32_t)ln_sync_server_save(c->server, &error);
     if (c->saved.status)
         linnet_error_format(&error, c->saved.text, sizeof c->saved.text);
     else
@@ -128,6 +130,7 @@ linnet_status ln_sync_server_new(const ln_sync_manifest *manifest, const ln_sync
     s->apply = *apply;
     if (storage) s->storage = *storage;
     s->host = *host;
+    s->saved_sequence = LN_SYNC_NONE;
     s->began = s->saved_at = s->now = host->clock(host->context);
     s->wake_end = &s->wake_first;
     s->tensors = calloc(manifest->count + 1, sizeof *s->tensors);
@@ -443,6 +446,7 @@ void ln_sync_server_shut(ln_sync_server *s) {
 linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
     char *table, where[256] = "";
     linnet_status status;
+    if (s->failed) return ln_sync_server_failure(s, error); /* an update may be half made: the journal has it whole */
     if (!s->storage.save) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "this server has no folder to save to");
         return ln_sync_hint(error, "give it one: linnet-serve --folder DIR"), LINNET_INVALID_ARGUMENT;
@@ -453,6 +457,7 @@ linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
     free(table);
     if (status) return status;
     s->saved_version = s->version;
+    s->saved_sequence = s->sequence;
     s->saved_at = s->now;
     s->journal_records = 0;
     return LINNET_OK;

@@ -21,11 +21,11 @@ static struct world {
     uint64_t now, rows_pushed;
     float w[W], table[ROWS * WIDTH], mean[4], gradient[W], rows[ROWS * WIDTH];
     int64_t ids[ROWS];
-    int updates, records;
+    int updates, records, saves;
     unsigned char journal[1 << 16];
     size_t sizes[64], journal_size;
     char table_text[1024];
-    bool journal_fails;
+    bool journal_fails, update_fails;
 } world;
 
 static uint64_t clock_of(void *context) { return ((struct world *)context)->now; }
@@ -56,8 +56,12 @@ static void place(void *context, uint32_t t, int64_t **ids, void **gradient) {
 
 static linnet_status update(void *context, linnet_error *error) {
     struct world *o = context;
-    (void)error;
     for (int i = 0; i < W; i++) o->w[i] -= o->gradient[i];
+    if (o->update_fails) { /* half of it is made */
+        memset(error, 0, sizeof *error);
+        strcpy(error->what, "the table is gone");
+        return (linnet_status)(error->code = LINNET_OUT_OF_MEMORY);
+    }
     for (uint64_t i = 0; i < o->rows_pushed; i++)
         for (int k = 0; k < WIDTH; k++) o->table[o->ids[i] * WIDTH + k] -= o->rows[i * WIDTH + (uint64_t)k];
     o->updates++;
@@ -82,6 +86,7 @@ static linnet_status append(void *context, const ln_sync_slice *parts, int count
 
 static linnet_status save(void *context, const char *table, char *where, size_t size, linnet_error *error) {
     (void)where, (void)size, (void)error;
+    world.saves++;
     snprintf(((struct world *)context)->table_text, sizeof world.table_text, "%s", table);
     return LINNET_OK;
 }
@@ -599,8 +604,45 @@ static void pulls(void) {
     CHECK(strstr(c->report, "\"version\":1,") != NULL);
     CHECK_INT(c->saved.status, LINNET_OK);
     CHECK_TEXT(world.table_text, "linnet-sync 1 1 1\ngroup 0 1\nworker 0 0 0 0\nworker 1 0 0 0\n");
+    control(other, LN_SYNC_SNAPSHOT, 0, NULL, 0); /* nothing is new: it is answered, and not written again */
+    settle();
+    CHECK_TEXT(other->saved.text, "version 1");
+    CHECK_INT(world.saves, 1);
+    step(0, 1, 1);
+    step(1, 1, 1);
+    control(other, LN_SYNC_SNAPSHOT, 0, NULL, 0);
+    settle();
+    CHECK_INT(world.saves, 2);
     bulk(c, LN_SYNC_ROWS, 1, 0, outside, sizeof outside);
     refused(0, LN_SYNC_MALFORMED);
+    end();
+}
+
+static uint64_t bytes_in_use(void) {
+    char text[1 << 14];
+    CHECK(ln_sync_server_status(world.server, text, sizeof text) < sizeof text);
+    const char *at = strstr(text, ",\"bytes\":");
+    CHECK(at != NULL);
+    return at ? strtoull(at + 9, NULL, 10) : 0;
+}
+
+/* Row numbers are few bytes, and their rows many: what is asked for counts as soon as it is asked for. */
+static void many_rows(void) {
+    int64_t all[ROWS];
+    ln_sync_server_config config = plain();
+    config.max_bytes = sizeof vectors[0] + 16 + 100;
+    for (int i = 0; i < ROWS; i++) all[i] = 20 + i;
+    begin(config);
+    for (int i = 0; i < CLIENTS; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+    for (int i = 0; i < CLIENTS; i++) {
+        bulk(&clients[i], LN_SYNC_ROWS, 1, 0, all, sizeof all);
+        CHECK(carry(clients[i].stream, clients[i].server, LN_SYNC_HEADER + sizeof all - 1) > 0);
+    }
+    settle_but(0); /* the last byte; nobody takes the answer */
+    CHECK(bytes_in_use() <= config.max_bytes);
+    settle();
+    for (int i = 0; i < CLIENTS; i++) CHECK_INT(clients[i].data, 1);
+    CHECK_INT(bytes_in_use(), 0);
     end();
 }
 
@@ -722,6 +764,14 @@ static void journal(void) {
     CHECK_INT(world.updates, 0);
     CHECK_INT(ln_sync_server_failure(world.server, &error), LINNET_WRITE_FAILED);
     end();
+    begin(plain());
+    join(0, 0, 11);
+    world.update_fails = true;
+    step(0, 0, 1);
+    CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_OUT_OF_MEMORY); /* half an update is no snapshot */
+    CHECK_INT(world.saves, 0);
+    CHECK_INT(world.records, 1);
+    end();
 }
 
 static void leases(void) {
@@ -789,6 +839,7 @@ int main(void) {
     quorum();
     wrong_pushes();
     pulls();
+    many_rows();
     slow_readers();
     short_of_memory();
     journal();
