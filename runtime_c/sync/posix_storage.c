@@ -42,7 +42,8 @@ static linnet_status no_memory(linnet_error *error) {
 static linnet_status failed(linnet_error *error, const char *what, const char *path) {
     ln_sync_fail(error, LINNET_WRITE_FAILED, "%s", what);
     ln_sync_at(error, path);
-    return ln_sync_got(error, "%s", strerror(errno)), LINNET_WRITE_FAILED;
+    ln_sync_got(error, "%s", strerror(errno));
+    return ln_sync_hint(error, "give a folder that you may write to"), LINNET_WRITE_FAILED;
 }
 
 static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {

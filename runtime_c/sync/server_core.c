@@ -88,7 +88,7 @@ static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
 static void defaults(ln_sync_server_config *c) {
     if (!c->workers) c->workers = 1;
     if (!c->chunk) c->chunk = LN_SYNC_CHUNK;
-    if (!c->heartbeat) c->heartbeat = 5000;
+    if (!c->heartbeat) c->heartbeat = c->lease ? c->lease / 3 : 5000;
     if (!c->lease) c->lease = 3 * c->heartbeat;
     if (!c->max_streams) c->max_streams = 4096;
     if (!c->max_bytes) c->max_bytes = UINT64_C(1) << 30;
@@ -106,6 +106,12 @@ static linnet_status check(const ln_sync_manifest *m, const ln_sync_server_confi
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "no such chunk of a message");
         ln_sync_expected(error, "%d to %d bytes", (int)LN_SYNC_CHUNK_MIN, (int)LN_SYNC_CHUNK_MAX);
         return ln_sync_got(error, "%u", (unsigned)c->chunk), LINNET_INVALID_ARGUMENT;
+    }
+    if (!c->heartbeat || c->heartbeat >= c->lease) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "workers would be lost between two heartbeats");
+        ln_sync_expected(error, "a lease of more than the heartbeat, better of three");
+        return ln_sync_got(error, "a heartbeat of %u ms, a lease of %u ms", (unsigned)c->heartbeat, (unsigned)c->lease),
+               LINNET_INVALID_ARGUMENT;
     }
     if (m->push_bytes <= c->max_bytes / at_once) return LINNET_OK;
     ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "max_bytes is less than the gradients of a step");
