@@ -158,13 +158,17 @@ def as_markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def note() -> str:
+    """Where and how the table was measured."""
+    words = " ".join(["python -m tests.bench_sync", *sys.argv[1:]])
+    return f"{machine()}. Loopback TCP unless it says otherwise, medians of interleaved rounds: `{words}`."
+
+
 def update_page(page: Path, table: str) -> None:
     """Puts the table between the two `sync` comments of a page."""
     marks = ("<!-- sync: `python -m tests.bench_sync --readme` writes them -->", "<!-- end of sync -->")
     before, rest = page.read_text().split(marks[0])
-    words = " ".join(["python -m tests.bench_sync", *sys.argv[1:]])
-    note = f"{machine()}. Loopback, medians of interleaved rounds, one process per worker: `{words}`."
-    page.write_text(f"{before}{marks[0]}\n\n{note}\n\n{table}\n\n{marks[1]}{rest.split(marks[1])[1]}")
+    page.write_text(f"{before}{marks[0]}\n\n{note()}\n\n{table}\n\n{marks[1]}{rest.split(marks[1])[1]}")
 
 
 def main() -> None:
@@ -174,7 +178,7 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(sync_engines.ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--readme", action="store_true", help="also put the table into README.md")
+    parser.add_argument("--readme", action="store_true", help="also put the table into docs/distributed.md")
     a = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -185,11 +189,11 @@ def main() -> None:
                     rows.append(run_case(name, workers, a.engines.split(","), a.rounds, Path(folder)))
                     shown = ", ".join(f"{e} {ms:.4g}" for e, ms in rows[-1]["ms"].items())
                     print(f"{name}, {workers} workers, ms: {shown} ({time.monotonic() - began:.0f} s)", flush=True)
-    print("\n" + as_markdown(rows))
+    print(f"\n{note()}\n\n{as_markdown(rows)}")
     if a.json:
         a.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
     if a.readme:
-        update_page(ROOT / "README.md", as_markdown(rows))
+        update_page(ROOT / "docs" / "distributed.md", as_markdown(rows))
 
 
 if __name__ == "__main__":

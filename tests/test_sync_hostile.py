@@ -26,7 +26,7 @@ from linnet.graph import Graph
 from linnet.sync import Link, Worker, status
 from tests.native import SANITIZED
 from tests.native import build as build_native
-from tests.sync_hostile import ATTACKS, OUTSIDE, Enemy
+from tests.sync_hostile import ATTACKS, OUTSIDE, Enemy, frame
 from tests.sync_reference import Arrays, Cluster
 from tests.test_sync_server import feed
 from tests.test_sync_signatures import build, embedded
@@ -294,3 +294,38 @@ def test_hostile_strangers(graph: Graph, expected: Arrays, tmp_path: Path) -> No
 @pytest.mark.soak
 def test_ten_thousand_hostile_strangers(graph: Graph, expected: Arrays, tmp_path: Path) -> None:
     _outside(graph, expected, tmp_path, ALL)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("keyed", [False, True], ids=["plain", "tls"])
+def test_who_dribbles_is_closed(keyed: bool, graph: Graph, tmp_path: Path) -> None:
+    """A handshake takes 10 s at most, however many bytes keep coming."""
+    model, key = tmp_path / "model.lnt", tmp_path / "key"
+    model.write_bytes(graph.to_bytes())
+    write_key(key)
+    with serving(model, *(("--key", str(key)) if keyed else ())) as server:
+        link = Link(key if keyed else None)
+        began, closed = time.monotonic(), list[float]()
+        # The beginnings of a greeting, and of a client's first record of TLS.
+        said = b"\x16\x03\x01\x10\x00\x01\x00\x0f\xfc\x03\x03" if keyed else frame("HELLO", bytes(96))
+        dribbling = [socket.create_connection(_target(server.address)) for _ in range(20)]
+        for at in range(200):
+            for one in list(dribbling):
+                one.setblocking(False)
+                try:
+                    one.send(said[at : at + 1] or b"\0")
+                    while data := one.recv(1 << 12):
+                        assert keyed or b"no handshake within 10 s" in data
+                    ended = True
+                except BlockingIOError:
+                    ended = False
+                except OSError:
+                    ended = True
+                if ended:
+                    closed.append(time.monotonic() - began)
+                    dribbling.remove(one)
+            if not dribbling:
+                break
+            time.sleep(0.5 if keyed or at < 50 else 0.1)
+        assert len(closed) == 20 and 8 < min(closed) <= max(closed) < 14, closed
+        assert status(server.address, link=link)["connections"] == 1  # this one

@@ -262,3 +262,44 @@ def test_several_machines(launcher: Launcher) -> None:
         lines += out
     at = "127.0.0.1:4711"
     assert sorted(lines) == [f"[worker {r}] {r} 4 {r % 2} {at} {at if r == 0 else None}" for r in range(4)]
+
+
+FIT = """import numpy as np, linnet
+graph = linnet.Graph(seed=0)
+x, y = graph.placeholder("x", ("batch",)), graph.placeholder("y", ("batch",))
+w, b = graph.variable("w", np.zeros((), np.float32)), graph.variable("b", np.zeros((), np.float32))
+linnet.sync.signatures(graph, ((w * x + b - y) * (w * x + b - y)).mean(), linnet.SGD(0.1), {"x": x, "y": y}, accumulate=True)
+examples = np.random.default_rng(0).standard_normal(400).astype(np.float32)
+cluster = linnet.sync.cluster()
+history = linnet.fit(graph, {"x": examples, "y": 3 * examples - 1}, batch_size=10, epochs=2, cluster=cluster, progress=False)
+if cluster.is_chief:
+    variables = history.graph.variables
+    print("trained", history.step, float(variables["w"].value), float(variables["b"].value))
+"""
+
+
+def _trained(lines: list[str]) -> str:
+    (line,) = [line for line in lines if "trained" in line]
+    return line[line.index("trained") :]
+
+
+def test_one_script_trains_alike_however_it_is_started(launcher: Launcher) -> None:
+    """With a server in worker 0, with servers of their own, and under the other launchers: the same bits."""
+    status, out, err = launcher.run(FIT, "-n", "2")
+    assert status == 0, err
+    result = _trained(out)
+    _, steps, w, b = result.split()
+    assert steps == "40" and float(w) == pytest.approx(3, abs=1e-2) and float(b) == pytest.approx(-1, abs=1e-2)
+    status, out, err = launcher.run(FIT, "-n", "2", "--servers", "2")
+    assert status == 0 and _trained(out) == result, err
+    script = str(launcher.folder / "script.py")
+    alone = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=True)
+    assert _trained(alone.stdout.splitlines()).split()[1] == "80"
+    folder = Path(sys.executable).parent
+    others = [[str(folder / "torchrun"), "--standalone", "--nproc-per-node=2", script]]
+    others.append([str(folder / "mpirun"), "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, script])
+    for command in others:
+        if not Path(command[0]).exists():  # tests/test_sync_cluster.py says what to install
+            continue
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert ran.returncode == 0 and _trained(ran.stdout.splitlines()) == result, ran.stderr

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,25 @@ def test_a_file_that_is_no_library_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(_library, "library_path", lambda: tmp_path / "liblinnet.so")
     with pytest.raises(linnet.Error, match="cannot open the C library"):
         _library.sync_library.__wrapped__()
+
+
+def test_python_may_end_while_a_thread_waits_in_the_library() -> None:
+    """An interpreter that ends closes its libraries; a daemon thread inside of one must not lose the ground under it."""
+    code = """
+import threading, time, numpy as np
+from linnet.sync import Server, Worker
+from tests.bench_sync_stragglers import model
+data = model()
+server = Server(data, workers=2)  # the second never comes
+server.start()
+began = threading.Event()
+def work():
+    with Worker(data, server.address, number=0) as worker:
+        began.set()
+        worker.step({"x": np.zeros((8, 784), "f4"), "t": np.zeros(8, "i4")})
+threading.Thread(target=work, daemon=True).start()
+began.wait()
+time.sleep(0.2)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr

@@ -4,8 +4,13 @@ docs/distributed.md comes from the soak here: `python -m tests.test_sync_mnist` 
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +21,11 @@ from tests.native import ROOT
 from tests.test_train_tool import idx
 
 CASES: dict[str, list[str]] = {
-    "synchronous": [], "backup 1": ["--backup", "1"], "2 groups": ["--groups", "2"], "asynchronous": ["--mode", "asynchronous"],
-    "asynchronous, staleness 2": ["--mode", "asynchronous", "--staleness", "2"],
-    "federated, 20 local steps": ["--mode", "federated", "--local-steps", "20"], "f16": ["--compression", "f16"],
+    "synchronous": [], "backup 1": ["--backup", "1"], "2 groups": ["--groups", "2", "--rate", "0.02"],
+    "asynchronous": ["--mode", "asynchronous", "--rate", "0.005"],
+    "asynchronous, staleness 2": ["--mode", "asynchronous", "--staleness", "2", "--rate", "0.005"],
+    "federated, 20 local steps": ["--mode", "federated", "--local-steps", "20"],
+    "f16": ["--compression", "f16"],
     "bf16": ["--compression", "bf16"], "i8": ["--compression", "i8"], "topk:0.01": ["--compression", "topk:0.01"],
     "1bit": ["--compression", "1bit"],
 }  # fmt: skip
@@ -80,15 +87,52 @@ def test_an_asynchronous_job_learns_by_eight_bits(digits: Path) -> None:
     assert found["bytes_sent"] < plain["bytes_sent"] / 3
 
 
-def table(arguments: list[str]) -> list[str]:
+def kill(launcher: int, role: str, rank: int) -> None:
+    """kill -9 of one process of a job."""
+    for place in Path("/proc").iterdir():
+        try:
+            words = (place / "environ").read_bytes().split(b"\0")
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == launcher and {f"LINNET_ROLE={role}".encode(), f"LINNET_RANK={rank}".encode()} <= set(words):
+            os.kill(int(place.name), signal.SIGKILL)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("servers", [0, 2])
+def test_processes_that_are_killed_change_nothing(servers: int, digits: Path, tmp_path: Path) -> None:
+    """At random moments, started again by `linnet launch`: the same bits as without. Two servers, or workers of which one has
+    the server. (Of a worker that dies between the answers of two servers one has the step, the other has not: what it
+    computes then is of two versions.)"""
+    common = ["--data", str(digits), "--epochs", "150", "--accumulate", "4"]
+    example([*common, "--save", str(tmp_path / "one.lnt")])
+    command = [sys.executable, "-m", "linnet", "launch", "-n", "4", "--servers", str(servers), "--restarts", "50", "-m"]
+    command += ["examples.training.distributed_mnist", *common, "--directory", str(tmp_path / "run")]
+    job = subprocess.Popen([*command, "--save", str(tmp_path / "four.lnt")], cwd=ROOT)
+    chance, kills = random.Random(0), 0
+    while job.poll() is None and kills < 12:
+        time.sleep(chance.uniform(1.0, 3.0))
+        if not list((tmp_path / "run").glob("metrics.jsonl")):
+            continue
+        kill(
+            job.pid, *chance.choice([("worker", 0), ("worker", 2), ("server", 0), ("server", 1)][: 4 if servers else 2])
+        )
+        kills += 1
+    assert job.wait(300) == 0 and kills >= 3
+    one, four = (linnet.Graph.load(tmp_path / f"{name}.lnt").variables for name in ("one", "four"))
+    for name in [n for n in one if n.endswith(("weight", "bias"))]:
+        assert (one[name].value == four[name].value).all(), name
+
+
+def table(arguments: list[str]) -> Iterator[str]:
     """Markdown rows: accuracy and bytes per step of each case, with one process first."""
     one = example(["--accumulate", "4", *arguments])
-    rows = [f"| one process, 4 batches a step | {one['accuracy']:.2f} % | {one['steps']:,} | | |"]
+    yield f"| one process, 4 batches a step | {one['accuracy']:.2f} % | {one['steps']:,} | | |"
     for name, options in CASES.items():
         found = example([*options, *arguments], 4)
         sent, came = (found[f"bytes_{way}"] / max(found["steps"], 1) / 1e3 for way in ("sent", "received"))
-        rows.append(f"| {name} | {found['accuracy']:.2f} % | {found['steps']:,} | {sent:.1f} kB | {came:.1f} kB |")
-    return rows
+        yield f"| {name} | {found['accuracy']:.2f} % | {found['steps']:,} | {sent:.1f} kB | {came:.1f} kB |"
 
 
 @pytest.mark.soak
@@ -101,4 +145,5 @@ def test_each_mode_reaches_the_accuracy_of_one_process(name: str) -> None:
 
 
 if __name__ == "__main__":
-    print("\n".join(table(sys.argv[1:] or ["--epochs", "3"])))
+    for row in table(sys.argv[1:] or ["--epochs", "3"]):
+        print(row, flush=True)

@@ -171,9 +171,11 @@ def test_asynchronous_pushes_are_applied_once_each() -> None:
     graph, steps = counting(), 40
     data = graph.to_bytes()
     with Server(graph, mode="asynchronous") as server:
+        all_here = threading.Barrier(4)  # the number of one that has left is free
 
         def work(k: int) -> int:
             with Worker(data, server.address, timeout=30) as worker:
+                all_here.wait(30)
                 for _ in range(steps):
                     worker.step(ones(float(2**k)), weight=1.0)
                 return worker.info.worker

@@ -59,7 +59,7 @@ def test_clusters_that_break(folder: Path) -> None:
 
 
 def test_clusters_under_sanitizers(folder: Path) -> None:
-    assert _simulate("address", folder, 1_000_000, 20)["runs"] == 20
+    assert _simulate("address", folder, 1_000_000, 50)["runs"] == 50
 
 
 @pytest.mark.soak

@@ -14,6 +14,8 @@ from linnet._generated.ffi import ffi
 from linnet.errors import Error, class_of
 
 NULL = ffi.NULL
+# Threads may still be inside a library when Python ends and lets go of it: it stays mapped.
+KEPT = getattr(os, "RTLD_NOW", 0) | getattr(os, "RTLD_NODELETE", 0)
 _NAMES = {"darwin": "liblinnet.dylib", "win32": "linnet.dll"}
 
 
@@ -37,7 +39,7 @@ def library() -> Any:
     """The opened library: its functions as attributes."""
     path = library_path()
     try:
-        return ffi.dlopen(str(path))
+        return ffi.dlopen(str(path), KEPT)
     except OSError as error:
         raise Error(f"cannot open the C library '{path}': {error}", hint="build it again for this machine") from None
 

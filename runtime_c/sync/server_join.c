@@ -183,7 +183,7 @@ static bool send_welcome(sync_connection *c) {
     memcpy(w.nonce, c->hello.nonce, 16);
     memcpy(w.server_nonce, c->nonce, 16);
     w.epoch = s->config.epoch;
-    w.step = step_of(s, g);
+    w.step = c->promised = step_of(s, g);
     w.parameters = s->version;
     w.applied = LN_SYNC_NONE;
     if (m && m->decided && m->outcome == LN_SYNC_APPLIED) w.applied = m->last;
@@ -282,5 +282,11 @@ ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *hea
     c->heard = s->now;
     ln_sync_stream_open(c->stream, ln_sync_job_number(s), c->claim, s->manifest->shard, c->hello.chunk);
     ln_sync_stream_expect(c->stream, allowed(c->hello.role));
+    if (c->member && c->member->group->step != c->promised) { /* others came or went since WELCOME */
+        c->ack_step = c->member->group->step;
+        c->ack_outcome = LN_SYNC_NO_OUTCOME;
+        c->ack_due = true;
+        ln_sync_wake(c);
+    }
     return LN_SYNC_FINE;
 }

@@ -106,6 +106,7 @@ struct sync_connection {
     ln_sync_hello hello;
     unsigned char nonce[16];
     uint32_t claim, announced; /* claim: the worker's number, as agreed in the handshake */
+    uint64_t promised;         /* the step that WELCOME said is next */
     bool welcomed, woken, resumed, closing;
     bool ack_due, beat_due, saved_due, pull_after; /* pull_after: values behind the ACK */
     sync_member *member;

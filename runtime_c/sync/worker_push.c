@@ -98,7 +98,13 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
         worker->info.examples = ack->examples;
         worker->info.batch = ack->batch;
     }
-    if (ack->outcome == LN_SYNC_NO_OUTCOME) return LN_SYNC_FINE;
+    if (ack->outcome == LN_SYNC_NO_OUTCOME) {
+        /* It is not so far on as WELCOME said: this push is for it too. */
+        if (worker->work != WORKER_PUSH || !link->skipped || ack->next > link->step) return LN_SYNC_FINE;
+        link->skipped = link->acked = link->done = false;
+        ln_worker_push(link);
+        return LN_SYNC_FINE;
+    }
     link->last_step = step;
     link->last_outcome = ack->outcome;
     memcpy(link->server_clock, ack->clock, sizeof link->server_clock);
@@ -139,7 +145,8 @@ linnet_status ln_sync_worker_begin_push(ln_sync_worker *worker, linnet_session *
         worker->links[i].staleness = 0;
         /* That server is further on, as after a restart of another one: what it was told of this step is not this push.
          */
-        if (worker->links[i].next > worker->step) decided(&worker->links[i], LN_SYNC_LATE);
+        worker->links[i].skipped = worker->links[i].next > worker->step;
+        if (worker->links[i].skipped) decided(&worker->links[i], LN_SYNC_LATE);
     }
     return LINNET_OK;
 }

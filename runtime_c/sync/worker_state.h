@@ -104,6 +104,7 @@ typedef struct worker_link {
     uint64_t step; /* that is pushed */
     uint64_t base; /* version that the gradient was computed from */
     bool sent, committed, acked;
+    bool skipped; /* acked only because the server had said that it is further on */
     bool ahead; /* new values will come with the answer */
     linnet_error unsaved;
     int outcome;

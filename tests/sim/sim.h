@@ -94,7 +94,7 @@ typedef struct server {
     uint64_t restarts, updates;
 } server;
 
-typedef enum worker_phase { AGREEING, PULLING, COMPUTING, PUSHING, SAVING, LEAVING, GONE } worker_phase;
+typedef enum worker_phase { AGREEING, PULLING, FETCHING, COMPUTING, PUSHING, SAVING, LEAVING, GONE } worker_phase;
 
 typedef struct worker {
     int number;
@@ -107,6 +107,9 @@ typedef struct worker {
     uint64_t compute;              /* ns a step takes */
     uint64_t epochs[SHARDS];
     uint64_t step, push; /* that it computes or pushes; pushes of all its lives */
+    int64_t asked[64];   /* rows of `table`, and what came */
+    float fetched[64 * WIDTH];
+    ln_sync_request request;
     bool recorded[SHARDS], poisoned, done;
     uint64_t restarts, steps;
 } worker;

@@ -129,6 +129,27 @@ static void record(sim *s, worker *p) {
     }
 }
 
+/* Some rows by their numbers, as for a table that is too large for a worker. */
+static void fetch(sim *s, worker *p) {
+    linnet_error error;
+    size_t count = 0;
+    for (int64_t row = (int64_t)sim_below(s, 200); row < ROWS && count < 64; row += 1 + (int64_t)sim_below(s, 100))
+        p->asked[count++] = row;
+    for (size_t i = 0; i < count * WIDTH; i++) p->fetched[i] = NAN;
+    p->request = (ln_sync_request){"table", p->asked, count, p->fetched};
+    if (ln_sync_worker_begin_rows(p->core, &p->request, 1, &error)) sim_fail(s, "rows are refused: %s", error.what);
+    begin(p, FETCHING);
+}
+
+/* A row of one push has its share of UNIT in all its columns, or nothing yet. */
+static void check_fetched(sim *s, const worker *p) {
+    for (size_t i = 0; i < p->request.count; i++) {
+        const float *row = p->fetched + i * WIDTH;
+        if (!(row[0] <= 0) || row[1] != row[0] || (p->asked[i] < CELLS && row[0] < -UNIT))
+            sim_fail(s, "worker %d fetched %g, %g as row %d", p->number, row[0], row[1], (int)p->asked[i]);
+    }
+}
+
 static void next_step(sim *s, worker *p) {
     p->step = p->core->step;
     if (p->step >= (uint64_t)s->target || p->push == PUSHES - 1) {
@@ -164,8 +185,15 @@ static void finished(sim *s, worker *p, linnet_status status, const linnet_error
             begin(p, PULLING);
         } else {
             if (ln_sync_worker_fresh(p->core)) check_pulled(s, p);
-            next_step(s, p);
+            if (sim_below(s, 8) == 0)
+                fetch(s, p);
+            else
+                next_step(s, p);
         }
+        break;
+    case FETCHING:
+        check_fetched(s, p);
+        next_step(s, p);
         break;
     case LEAVING:
         sim_say(s, "worker %d has left", p->number);

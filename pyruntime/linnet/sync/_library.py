@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from linnet._generated.ffi import ffi
-from linnet._library import library, library_path
+from linnet._library import KEPT, library, library_path
 from linnet.errors import Error
 
 
@@ -23,6 +23,6 @@ def sync_library() -> Any:
             hint="install with `pip install .` on a POSIX system, or build with CMake and -DLINNET_SYNC=ON",
         )  # fmt: skip
     try:
-        return ffi.dlopen(str(path))
+        return ffi.dlopen(str(path), KEPT)
     except OSError as error:
         raise Error(f"cannot open the C library '{path}': {error}", hint="build it again for this machine") from None

@@ -50,6 +50,11 @@ class Company:
             self.link = dataclasses.replace(self.link, key_file=cluster.key_file)
         self.signature = "train" if self.federated else contract.GRAD
         checked_signature(model, self.signature, "to train in company by")
+        if strategy.mode == "ring" and self.serves_only:
+            raise UsageError(
+                "a ring has no servers", code=101, tensor="mode", expected="workers alone", got="the role server",
+                hint="start no servers, or take Strategy()",
+            )  # fmt: skip
         if cluster.address is not None:
             checked_signature(model, contract.UPDATE, "to serve by")
         self.model, self._whole, self._source = model, model, graph
@@ -91,6 +96,8 @@ class Company:
                 f"'{folder}' holds a server's state already", code=101, tensor=str(folder),
                 hint="go on with resume=True, or give another directory",
             )  # fmt: skip
+        if folder is not None:
+            folder.parent.mkdir(parents=True, exist_ok=True)
         return Serving(self.served, self.cluster, self.strategy, self._members, folder, self.link, self.batch)
 
     def directory(self, place: Path | None) -> Path | None:
@@ -107,6 +114,10 @@ class Company:
 
     def run(self, *arguments: Any) -> CompanyRun:
         """The run of a worker."""
+        if self.strategy.mode == "ring":
+            from linnet.sync.ring_fitting import RingRun
+
+            return RingRun(self, *arguments)
         return CompanyRun(self, *arguments)
 
 

@@ -9,7 +9,7 @@ from linnet.errors import UsageError
 from linnet.sync.compression import Compression
 from linnet.sync.link import Link
 
-MODES: Final = ("synchronous", "asynchronous", "federated")
+MODES: Final = ("synchronous", "asynchronous", "federated", "ring")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Strategy:
 
     mode: "synchronous", a step is the mean of one batch of each worker, the same bits as accumulated gradients of one process;
     "asynchronous", every worker's gradient is a step of its own; "federated", each worker trains `local_steps` batches by the
-    file's `train`, and the server's optimizer takes the weighted mean of how far they came.
+    file's `train`, and the server's optimizer takes the weighted mean of how far they came; "ring", synchronous without a
+    server: workers make the mean among themselves (linnet.sync.Ring), and each applies it. Dense gradients only.
     backup: so many of the workers of a step are not waited for (Chen et al. 2016): the last to come are dropped. In federated
     rounds: how many of the workers need not take part.
     groups: workers are dealt out to so many groups; each is synchronous by itself, and does not wait for others.
@@ -78,6 +79,10 @@ class Strategy:
             self.local_steps >= 1 and (self.local_steps == 1 or self.mode == "federated"),
             "1 (more are federated)",
         )
+        if self.mode == "ring":
+            check("backup", self.backup == 0, "0: all ranks take part")
+            check("groups", self.groups == 1, "1")
+            check("compression", Compression.parse(self.compression).name == "none", "none")
         single = self.mode == "synchronous" and self.groups == 1 and not self.own_data
         check("by_speed", single or not self.by_speed, "False (but for one synchronous group over shared data)")
         check("save_every", self.save_every >= 1, "1 or more")
