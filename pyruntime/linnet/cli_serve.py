@@ -2,25 +2,46 @@
 
 from __future__ import annotations
 
+import functools
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from linnet.sync import Link
 
-def link_options(command: Any) -> Any:
-    """The flags of keys and certificates, as linnet.sync.Link has them."""
-    path = click.Path(path_type=Path)
+
+def link_options(command: Callable[..., None]) -> Callable[..., None]:
+    """The flags of keys, certificates and signs of life, which the command gets as one `link`, a linnet.sync.Link."""
+
+    @functools.wraps(command)
+    def with_link(
+        *, key_file: Path | None, certificate: Path | None, private_key: Path | None, authority: Path | None,
+        insecure: bool, heartbeat: float | None, lease: float | None, **others: Any,
+    ) -> None:  # fmt: skip
+        from linnet.sync import Link
+
+        link = Link(
+            key_file, certificate, private_key, authority, insecure=insecure, heartbeat=heartbeat, lease=lease
+        )  # fmt: skip
+        command(link=link, **others)
+
+    path, seconds = click.Path(path_type=Path), click.FloatRange(0.001, 2_000_000)
+    made: Callable[..., None] = with_link
     for option in (
-        click.option("--key", "key_file", type=path, help="Pre-shared key, the same file on both sides (TLS 1.3)."),
-        click.option("--certificate", type=path, help="PEM; with --private-key and --authority."),
-        click.option("--private-key", type=path, help="PEM."),
-        click.option("--authority", type=path, help="PEM: whom to trust."),
+        click.option("--lease", type=seconds, help="Seconds of silence after which the other side is lost."),
+        click.option("--heartbeat", type=seconds, help="Seconds between signs of life; 5 unless the server says so."),
         click.option("--insecure", is_flag=True, help="Without a key also beyond this machine."),
+        click.option("--authority", type=path, help="PEM: whom to trust."),
+        click.option("--private-key", type=path, help="PEM."),
+        click.option("--certificate", type=path, help="PEM; with --private-key and --authority."),
+        click.option("--key", "key_file", type=path, help="Pre-shared key, the same file on both sides (TLS 1.3)."),
     ):
-        command = option(command)
-    return command
+        made = option(made)
+    return made
 
 
 @click.command(short_help="Serve a model's parameters to workers.")
@@ -42,20 +63,20 @@ def link_options(command: Any) -> Any:
 def serve(
     model: Path, listen: tuple[str, ...], mode: str, workers: int, quorum: int, elastic: bool, staleness: int,
     folder: Path | None, durability: str, save_every: int, updates: int, batch: int, metrics: str | None, threads: int,
-    key_file: Path | None, certificate: Path | None, private_key: Path | None, authority: Path | None, insecure: bool,
+    link: Link,
 ) -> None:  # fmt: skip
     """Serve the parameters of MODEL, a file of linnet.sync.signatures, until interrupted.
 
     Prints the addresses it listens on, one per line, as soon as workers may come. SIGINT and SIGTERM end it after a
     snapshot, with --folder.
     """
-    from linnet.sync import Link, Server
+    from linnet.sync import Server
 
     server = Server(
         model, listen=listen or ":0", mode=mode, workers=workers, quorum=quorum, elastic=elastic,
         staleness=None if staleness < 0 else staleness, folder=folder, durability=durability, save_every=save_every,
         batch=batch, metrics=metrics, threads=threads,
-        link=Link(key_file, certificate, private_key, authority, insecure=insecure),
+        link=link,
     )  # fmt: skip
     ended = False
 

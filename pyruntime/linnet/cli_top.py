@@ -7,13 +7,15 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from linnet.cli_serve import link_options
 from linnet.errors import Error
+
+if TYPE_CHECKING:
+    from linnet.sync.link import Link
 
 Ask = Callable[[str], dict[str, Any]]
 
@@ -65,16 +67,14 @@ class Watch:
 @click.option("--json", "as_json", is_flag=True, help="Print the reports as they come, one JSON array, and end.")
 @link_options
 def top(
-    servers: tuple[str, ...], interval: float, once: bool, as_json: bool, key_file: Path | None, certificate: Path | None,
-    private_key: Path | None, authority: Path | None, insecure: bool,
+    servers: tuple[str, ...], interval: float, once: bool, as_json: bool, link: Link
 ) -> None:  # fmt: skip
     """Watch the job of the servers at ADDRESS...: host:port, or unix:PATH. Ctrl-C ends it; the job does not notice either.
 
     Workers below two thirds of the median speed are called slow; one that all others wait for is awaited.
     """
-    from linnet.sync.link import Link, status
+    from linnet.sync.link import status
 
-    link = Link(key_file, certificate, private_key, authority, insecure=insecure)
     watch = Watch(servers, lambda address: status(address, link))
     if as_json:
         click.echo(json.dumps([status(address, link) for address in servers]))

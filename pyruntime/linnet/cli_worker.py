@@ -14,6 +14,7 @@ from linnet.cli_serve import link_options
 
 if TYPE_CHECKING:
     from linnet.data.source import Batch
+    from linnet.sync import Link
     from linnet.training.feeding import Feed
 
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 def worker(
     model: Path, servers: tuple[str, ...], data: str, scale: tuple[str, ...], batch: int, steps: int, number: int | None,
     workers: int, seed: int, compression: str, local_steps: int, lost: float, threads: int | None, log: int, as_json: bool,
-    key_file: Path | None, certificate: Path | None, private_key: Path | None, authority: Path | None, insecure: bool,
+    link: Link,
 ) -> None:  # fmt: skip
     """Train MODEL with the servers at ADDRESS, one for each shard, until the job has made so many steps.
 
@@ -58,7 +59,7 @@ def worker(
         )
     from linnet.cli_training import examples
     from linnet.model import Model
-    from linnet.sync import Link, Worker
+    from linnet.sync import Worker
     from linnet.sync.contract import ROWS
     from linnet.training.feeding import feed_of, fitted, share_of
 
@@ -70,7 +71,7 @@ def worker(
     source = examples(data, made, signature, scale)
     joined = Worker(
         made, servers, number=number, compression=compression, keep_pulled=local_steps > 0, lost=lost, threads=threads,
-        link=Link(key_file, certificate, private_key, authority, insecure=insecure),
+        link=link,
     )  # fmt: skip
     with joined:
         mine = joined.info.worker
