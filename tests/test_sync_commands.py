@@ -132,6 +132,8 @@ def test_what_cannot_be_is_one_line(folder: Path, tmp_path: Path, started: list[
     assert "insecure" in failing(command("serve", folder / "model.lnt", "--listen", "*:0"))
     assert "no such compression" in failing(work(folder, ":1", 0, "--compression", "zip"))
     assert "update" in failing(command("serve", plain_file(tmp_path)))
+    out, err = work(folder, ":1", WORKERS).communicate(timeout=60)
+    assert not out and len(err.strip().splitlines()) == 1 and f"0 to {WORKERS - 1}" in err
 
 
 def plain_file(folder: Path) -> Path:

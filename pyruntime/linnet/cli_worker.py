@@ -52,6 +52,10 @@ def worker(
     The data is shared by number: of each --workers batches in turn one is this worker's. A worker that is started again
     with its number goes on where the servers are.
     """
+    if number is not None and 1 < workers <= number:
+        raise click.BadParameter(
+            f"{number} is none of --workers {workers}; expected 0 to {workers - 1}", param_hint="'--number'"
+        )
     from linnet.cli_training import examples
     from linnet.model import Model
     from linnet.sync import Link, Worker

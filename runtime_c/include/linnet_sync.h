@@ -36,7 +36,7 @@ typedef struct linnet_link_config {
     const char *authority;   /* and whom to trust: both sides are verified */
     const char *libssl;      /* path of the library; NULL: the system's */
     int32_t insecure;        /* 1: without a key also over addresses that are neither loopback nor local sockets */
-    int32_t heartbeat_ms;    /* 0: 5000 at a server, the server's at a worker */
+    int32_t heartbeat_ms;    /* 0: 5000, or a third of the lease, at a server; the server's at a worker */
     int32_t lease_ms;        /* silence after which the other side counts as lost; 0: three heartbeats */
     int32_t chunk;           /* bytes of one frame at most, 4096 to 4 MiB; 0: 256 KiB */
 } linnet_link_config;

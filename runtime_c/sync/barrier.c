@@ -42,8 +42,9 @@ static bool is_due(const ln_sync_server *s, const sync_group *g) {
 void ln_sync_acknowledge(sync_connection *c, uint64_t step, uint8_t outcome) {
     c->ack_step = step;
     c->ack_outcome = outcome;
-    /* Who is late is behind, not ahead: perhaps another shard waits for it. */
-    c->member->held = outcome != LN_SYNC_LATE && !ln_sync_may_go_on(c->server, c->member->group);
+    /* Who is late, or asks after an older step, is behind and not ahead: perhaps another shard waits for it. */
+    c->member->held = outcome != LN_SYNC_LATE && step + 1 == c->member->group->step &&
+                      !ln_sync_may_go_on(c->server, c->member->group);
     c->ack_due = !c->member->held;
     if (c->ack_due) ln_sync_wake(c);
 }

@@ -40,11 +40,16 @@ static linnet_status damaged(const ln_sync_journal *j, uint64_t at, linnet_error
            LINNET_CORRUPT;
 }
 
+/* The head stays: were it written anew on a disk that is full, what is appended later would lie behind a hole. */
 linnet_status ln_sync_journal_clear(ln_sync_journal *j, linnet_error *error) {
-    if (ftruncate(j->fd, 0) || pwrite(j->fd, j->head, HEAD, 0) != HEAD || (j->fsync && fsync(j->fd)))
-        return failed(j, "the journal cannot be written", error);
+    if (ftruncate(j->fd, HEAD)) return failed(j, "the journal cannot be cut", error);
     j->size = HEAD;
-    return LINNET_OK;
+    return j->fsync && fsync(j->fd) ? failed(j, "the journal cannot be written", error) : LINNET_OK;
+}
+
+static linnet_status begin(ln_sync_journal *j, linnet_error *error) {
+    if (pwrite(j->fd, j->head, HEAD, 0) != HEAD) return failed(j, "the journal cannot be written", error);
+    return ln_sync_journal_clear(j, error);
 }
 
 linnet_status ln_sync_journal_open(const char *path, const char *digest, bool fsync, ln_sync_journal **out,
@@ -67,7 +72,7 @@ linnet_status ln_sync_journal_open(const char *path, const char *digest, bool fs
     if (j->fd < 0 || fstat(j->fd, &info)) {
         status = failed(j, "the journal cannot be opened", error);
     } else if (info.st_size < HEAD) { /* new, or not even its head was written */
-        status = ln_sync_journal_clear(j, error);
+        status = begin(j, error);
     } else if (pread(j->fd, head, HEAD, 0) != HEAD || memcmp(head, j->head, HEAD)) {
         status = ln_sync_fail(error, LINNET_OTHER_MODEL, "this is no journal of a server of this model");
         ln_sync_at(error, path);

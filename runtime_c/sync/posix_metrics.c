@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 enum { CLIENTS = 16, REQUEST = 4096 };
-static const uint64_t PATIENCE = UINT64_C(5000000000);
+static const uint64_t SECOND = UINT64_C(1000000000), PATIENCE = UINT64_C(5000000000);
 
 typedef struct client {
     int fd; /* -1: free */
@@ -28,6 +28,7 @@ typedef struct client {
 struct ln_sync_metrics {
     ln_sync_listener *listener;
     ln_sync_poller *poller;
+    uint64_t closed_until; /* 0: the poller waits for the listener */
     client clients[CLIENTS];
 };
 
@@ -71,7 +72,13 @@ const char *ln_sync_metrics_address(const ln_sync_metrics *m) { return ln_sync_l
 static void accept_one(ln_sync_metrics *m, uint64_t now) {
     client *c = m->clients;
     const int fd = accept(ln_sync_listener_fd(m->listener), NULL, NULL);
-    if (fd < 0) return;
+    if (fd < 0) {
+        if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
+        /* No descriptor is left, so who asks keeps waiting: not to be told of that without end. */
+        ln_sync_poller_change(m->poller, ln_sync_listener_fd(m->listener), 0, m);
+        m->closed_until = now + SECOND / 10;
+        return;
+    }
     while (c < m->clients + CLIENTS && c->fd >= 0) c++;
     if (c == m->clients + CLIENTS || fcntl(fd, F_SETFL, O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC) ||
         !ln_sync_poller_add(m->poller, fd, LN_SYNC_READ, c)) {
@@ -139,6 +146,10 @@ bool ln_sync_metrics_ready(ln_sync_metrics *m, void *user, ln_sync_server *serve
 }
 
 void ln_sync_metrics_tick(ln_sync_metrics *m, uint64_t now) {
+    if (m && m->closed_until && now >= m->closed_until) {
+        m->closed_until = 0;
+        ln_sync_poller_change(m->poller, ln_sync_listener_fd(m->listener), LN_SYNC_READ, m);
+    }
     for (int i = 0; m && i < CLIENTS; i++)
         if (m->clients[i].fd >= 0 && now - m->clients[i].began > PATIENCE) end(m, &m->clients[i]);
 }

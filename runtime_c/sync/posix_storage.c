@@ -42,7 +42,8 @@ static linnet_status no_memory(linnet_error *error) {
 static linnet_status failed(linnet_error *error, const char *what, const char *path) {
     ln_sync_fail(error, LINNET_WRITE_FAILED, "%s", what);
     ln_sync_at(error, path);
-    return ln_sync_got(error, "%s", strerror(errno)), LINNET_WRITE_FAILED;
+    ln_sync_got(error, "%s", strerror(errno));
+    return ln_sync_hint(error, "give a folder that you may write to"), LINNET_WRITE_FAILED;
 }
 
 static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {
@@ -77,10 +78,18 @@ uint64_t ln_sync_fresh_epoch(uint64_t last) {
     return ms > last ? ms : last + 1;
 }
 
+/* Names in a folder are safe once the folder is on the disk; not every file system can do that. */
+static void sync_folder(const char *folder) {
+    const int directory = open(folder, O_RDONLY | O_CLOEXEC);
+    if (directory < 0) return;
+    (void)fsync(directory);
+    close(directory);
+}
+
 static linnet_status write_whole(const char *folder, const char *path, const char *text, linnet_error *error) {
     const size_t size = strlen(path) + 6;
     char *part = malloc(size);
-    int fd, directory;
+    int fd;
     bool ok;
     if (!part) return no_memory(error);
     snprintf(part, size, "%s.part", path);
@@ -90,11 +99,7 @@ static linnet_status write_whole(const char *folder, const char *path, const cha
     ok = ok && rename(part, path) == 0;
     free(part);
     if (!ok) return failed(error, "a file of a server's folder cannot be written", path);
-    directory = open(folder, O_RDONLY | O_CLOEXEC);
-    if (directory >= 0) {
-        fsync(directory);
-        close(directory);
-    }
+    sync_folder(folder);
     return LINNET_OK;
 }
 
@@ -146,6 +151,7 @@ linnet_status ln_sync_folder_open(const char *path, linnet_sync_durability durab
         status = ln_sync_journal_open(journal, linnet_model_metadata(model, "digest"), durability == LINNET_SYNC_FSYNC,
                                       &f->journal, error);
     free(journal);
+    if (!status) sync_folder(f->path); /* the journal's name */
     if (status) {
         ln_sync_folder_free(f);
         return status;

@@ -207,6 +207,7 @@ linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linne
         }
     }
     s->saved_version = s->version;
+    s->saved_sequence = s->sequence;
     for (uint32_t t = 0; t < s->manifest->count; t++) s->tensors[t].changed = s->version;
     return LINNET_OK;
 }

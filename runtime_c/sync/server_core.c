@@ -40,7 +40,9 @@ static ln_sync_refusal take_status(sync_connection *c) {
 static ln_sync_refusal take_snapshot(sync_connection *c) {
     linnet_error error;
     memset(&c->saved, 0, sizeof c->saved);
-    c->saved.status = (uint32_t)ln_sync_server_save(c->server, &error);
+    /* What is on the disk already is not written again: all workers may ask at the end of a job, or one without end. */
+    if (c->server->saved_sequence != c->server->sequence)
+        c->saved.status = (uint32_t)ln_sync_server_save(c->server, &error);
     if (c->saved.status)
         linnet_error_format(&error, c->saved.text, sizeof c->saved.text);
     else
@@ -86,7 +88,7 @@ static void released(void *context, ln_sync_stream *stream, uint64_t tag) {
 static void defaults(ln_sync_server_config *c) {
     if (!c->workers) c->workers = 1;
     if (!c->chunk) c->chunk = LN_SYNC_CHUNK;
-    if (!c->heartbeat) c->heartbeat = 5000;
+    if (!c->heartbeat) c->heartbeat = c->lease ? c->lease / 3 : 5000;
     if (!c->lease) c->lease = 3 * c->heartbeat;
     if (!c->max_streams) c->max_streams = 4096;
     if (!c->max_bytes) c->max_bytes = UINT64_C(1) << 30;
@@ -104,6 +106,12 @@ static linnet_status check(const ln_sync_manifest *m, const ln_sync_server_confi
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "no such chunk of a message");
         ln_sync_expected(error, "%d to %d bytes", (int)LN_SYNC_CHUNK_MIN, (int)LN_SYNC_CHUNK_MAX);
         return ln_sync_got(error, "%u", (unsigned)c->chunk), LINNET_INVALID_ARGUMENT;
+    }
+    if (!c->heartbeat || c->heartbeat >= c->lease) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "workers would be lost between two heartbeats");
+        ln_sync_expected(error, "a lease of more than the heartbeat, better of three");
+        return ln_sync_got(error, "a heartbeat of %u ms, a lease of %u ms", (unsigned)c->heartbeat, (unsigned)c->lease),
+               LINNET_INVALID_ARGUMENT;
     }
     if (m->push_bytes <= c->max_bytes / at_once) return LINNET_OK;
     ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "max_bytes is less than the gradients of a step");
@@ -128,6 +136,7 @@ linnet_status ln_sync_server_new(const ln_sync_manifest *manifest, const ln_sync
     s->apply = *apply;
     if (storage) s->storage = *storage;
     s->host = *host;
+    s->saved_sequence = LN_SYNC_NONE;
     s->began = s->saved_at = s->now = host->clock(host->context);
     s->wake_end = &s->wake_first;
     s->tensors = calloc(manifest->count + 1, sizeof *s->tensors);
@@ -443,6 +452,7 @@ void ln_sync_server_shut(ln_sync_server *s) {
 linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
     char *table, where[256] = "";
     linnet_status status;
+    if (s->failed) return ln_sync_server_failure(s, error); /* an update may be half made: the journal has it whole */
     if (!s->storage.save) {
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "this server has no folder to save to");
         return ln_sync_hint(error, "give it one: linnet-serve --folder DIR"), LINNET_INVALID_ARGUMENT;
@@ -453,6 +463,7 @@ linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {
     free(table);
     if (status) return status;
     s->saved_version = s->version;
+    s->saved_sequence = s->sequence;
     s->saved_at = s->now;
     s->journal_records = 0;
     return LINNET_OK;

@@ -39,7 +39,7 @@ void ln_sync_free_pulls(sync_connection *c) {
     c->replies_end = &c->replies;
     for (struct sync_rows *rows = c->rows, *next; rows; rows = next) {
         next = rows->next;
-        c->server->used -= rows->total;
+        c->server->used -= rows->reserved;
         free(rows->ids);
         free(rows);
     }
@@ -118,9 +118,10 @@ ln_sync_refusal ln_sync_place_rows(sync_connection *c, const ln_sync_header *h, 
         }
         rows->tensor = h->tensor;
         rows->total = h->total;
+        rows->reserved = bytes; /* the answer too: many may be asked for before the first is made */
         rows->next = c->rows;
         c->rows = rows;
-        s->used += h->total;
+        s->used += bytes;
     }
     if (!rows || h->offset != rows->received || h->total != rows->total) return LN_SYNC_MALFORMED;
     *destination = h->length ? (char *)rows->ids + h->offset : NULL;
@@ -158,7 +159,7 @@ ln_sync_refusal ln_sync_take_rows(sync_connection *c, const ln_sync_header *h, c
     copy = copy_rows(s, rows, &why);
     while (*at != rows) at = &(*at)->next;
     *at = rows->next;
-    s->used -= rows->total;
+    s->used -= rows->reserved;
     free(rows->ids);
     free(rows);
     return copy && ln_sync_reply(c, LN_SYNC_DATA, h->tensor, copy, bytes) ? LN_SYNC_FINE : why;

@@ -125,7 +125,7 @@ struct sync_connection {
         struct sync_rows *next;
         uint32_t tensor;
         int64_t *ids;
-        uint64_t total, received;
+        uint64_t total, received, reserved; /* reserved: bytes that count for max_bytes */
     } *rows;
     uint64_t received, sent;
     char peer[64];
@@ -139,7 +139,7 @@ struct ln_sync_server {
     ln_sync_host host;
     uint64_t now;
     uint64_t version, sequence; /* updates; closed steps */
-    uint64_t saved_version, saved_at, journal_records;
+    uint64_t saved_version, saved_sequence, saved_at, journal_records;
     sync_tensor *tensors;
     sync_connection **connections;
     uint32_t connection_count;

@@ -198,6 +198,11 @@ linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error 
 
 static bool fold(ln_sync_server *s, sync_group *g, sync_member *m) {
     if (!g->sums && !(g->sums = calloc(s->manifest->count, sizeof *g->sums))) return false;
+    for (uint32_t t = 0; t < s->manifest->count; t++) { /* before anything is added: half a push cannot be taken back */
+        const ln_sync_variable *v = &s->manifest->variables[t];
+        if (!v->gradient || v->entry.kind == LN_SYNC_SPARSE) continue;
+        if (!ln_sync_grow(s, &g->sums[t], v->elements * v->gradient_size)) return false;
+    }
     if (!g->folded) g->weight = m->commit.weight, g->weights = 0, g->equal = true;
     if (m->commit.weight != g->weight) scale_sums(s, g);
     for (uint32_t t = 0; t < s->manifest->count; t++) {
@@ -205,7 +210,6 @@ static bool fold(ln_sync_server *s, sync_group *g, sync_member *m) {
         const void *sources[2];
         double weights[2] = {1, m->commit.weight};
         if (!v->gradient || v->entry.kind == LN_SYNC_SPARSE) continue;
-        if (!ln_sync_grow(s, &g->sums[t], v->elements * v->gradient_size)) return false;
         if (!g->folded) memset(g->sums[t].data, 0, (size_t)(v->elements * v->gradient_size));
         sources[0] = g->sums[t].data;
         sources[1] = m->pushes[t].values.data;

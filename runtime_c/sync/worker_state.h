@@ -105,7 +105,7 @@ typedef struct worker_link {
     uint64_t base; /* version that the gradient was computed from */
     bool sent, committed, acked;
     bool skipped; /* acked only because the server had said that it is further on */
-    bool ahead; /* new values will come with the answer */
+    bool ahead;   /* new values will come with the answer */
     linnet_error unsaved;
     int outcome;
     uint64_t staleness;

@@ -23,11 +23,11 @@ static struct world {
     uint64_t now, rows_pushed;
     float w[W], table[ROWS * WIDTH], mean[4], gradient[W], rows[ROWS * WIDTH];
     int64_t ids[ROWS];
-    int updates, records;
+    int updates, records, saves;
     unsigned char journal[1 << 16];
     size_t sizes[64], journal_size;
     char table_text[1024];
-    bool journal_fails;
+    bool journal_fails, update_fails;
 } world;
 
 static uint64_t clock_of(void *context) { return ((struct world *)context)->now; }
@@ -58,8 +58,12 @@ static void place(void *context, uint32_t t, int64_t **ids, void **gradient) {
 
 static linnet_status update(void *context, linnet_error *error) {
     struct world *o = context;
-    (void)error;
     for (int i = 0; i < W; i++) o->w[i] -= o->gradient[i];
+    if (o->update_fails) { /* half of it is made */
+        memset(error, 0, sizeof *error);
+        strcpy(error->what, "the table is gone");
+        return (linnet_status)(error->code = LINNET_OUT_OF_MEMORY);
+    }
     for (uint64_t i = 0; i < o->rows_pushed; i++)
         for (int k = 0; k < WIDTH; k++) o->table[o->ids[i] * WIDTH + k] -= o->rows[i * WIDTH + (uint64_t)k];
     o->updates++;
@@ -84,6 +88,7 @@ static linnet_status append(void *context, const ln_sync_slice *parts, int count
 
 static linnet_status save(void *context, const char *table, char *where, size_t size, linnet_error *error) {
     (void)where, (void)size, (void)error;
+    world.saves++;
     snprintf(((struct world *)context)->table_text, sizeof world.table_text, "%s", table);
     return LINNET_OK;
 }

@@ -259,8 +259,45 @@ static void pulls(void) {
     CHECK(strstr(c->report, "\"version\":1,") != NULL);
     CHECK_INT(c->saved.status, LINNET_OK);
     CHECK_TEXT(world.table_text, "linnet-sync 1 1 1\ngroup 0 1\nworker 0 0 0 0\nworker 1 0 0 0\n");
+    control(other, LN_SYNC_SNAPSHOT, 0, NULL, 0); /* nothing is new: it is answered, and not written again */
+    settle();
+    CHECK_TEXT(other->saved.text, "version 1");
+    CHECK_INT(world.saves, 1);
+    step(0, 1, 1);
+    step(1, 1, 1);
+    control(other, LN_SYNC_SNAPSHOT, 0, NULL, 0);
+    settle();
+    CHECK_INT(world.saves, 2);
     bulk(c, LN_SYNC_ROWS, 1, 0, outside, sizeof outside);
     refused(0, LN_SYNC_MALFORMED);
+    end();
+}
+
+static uint64_t bytes_in_use(void) {
+    char text[1 << 14];
+    CHECK(ln_sync_server_status(world.server, text, sizeof text) < sizeof text);
+    const char *at = strstr(text, ",\"bytes\":");
+    CHECK(at != NULL);
+    return at ? strtoull(at + 9, NULL, 10) : 0;
+}
+
+/* Row numbers are few bytes, and their rows many: what is asked for counts as soon as it is asked for. */
+static void many_rows(void) {
+    int64_t all[ROWS];
+    ln_sync_server_config config = plain();
+    config.max_bytes = sizeof vectors[0] + 16 + 100;
+    for (int i = 0; i < ROWS; i++) all[i] = 20 + i;
+    begin(config);
+    for (int i = 0; i < CLIENTS; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+    for (int i = 0; i < CLIENTS; i++) {
+        bulk(&clients[i], LN_SYNC_ROWS, 1, 0, all, sizeof all);
+        CHECK(carry(clients[i].stream, clients[i].server, LN_SYNC_HEADER + sizeof all - 1) > 0);
+    }
+    settle_but(0); /* the last byte; nobody takes the answer */
+    CHECK(bytes_in_use() <= config.max_bytes);
+    settle();
+    for (int i = 0; i < CLIENTS; i++) CHECK_INT(clients[i].data, 1);
+    CHECK_INT(bytes_in_use(), 0);
     end();
 }
 
@@ -382,6 +419,14 @@ static void journal(void) {
     CHECK_INT(world.updates, 0);
     CHECK_INT(ln_sync_server_failure(world.server, &error), LINNET_WRITE_FAILED);
     end();
+    begin(plain());
+    join(0, 0, 11);
+    world.update_fails = true;
+    step(0, 0, 1);
+    CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_OUT_OF_MEMORY); /* half an update is no snapshot */
+    CHECK_INT(world.saves, 0);
+    CHECK_INT(world.records, 1);
+    end();
 }
 
 static void leases(void) {
@@ -449,6 +494,7 @@ int main(void) {
     quorum();
     wrong_pushes();
     pulls();
+    many_rows();
     slow_readers();
     short_of_memory();
     journal();

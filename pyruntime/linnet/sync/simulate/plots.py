@@ -72,6 +72,7 @@ def curves(found: Mapping[str, Sequence[Result]], path: str | Path | None = None
             for result in results:
                 steps = np.sort(result.step_seconds)
                 axes.plot(steps, (np.arange(len(steps)) + 1) / len(steps), label=label)
+        axes.set_xlim(left=0.0)  # steps that differ by nothing are one edge, not a picture of rounding
     else:
         speed = made.add_subplot(1, 2, 1, xlabel="workers", ylabel="speed-up")
         step = made.add_subplot(1, 2, 2, xlabel="workers", ylabel="step, s (median)")
