@@ -108,7 +108,12 @@ ln_sync_refusal ln_worker_acked(worker_link *link, uint64_t step, const ln_sync_
     link->last_step = step;
     link->last_outcome = ack->outcome;
     memcpy(link->server_clock, ack->clock, sizeof link->server_clock);
-    if (worker->work != WORKER_PUSH || link->acked || step != link->step) return LN_SYNC_FINE;
+    if (worker->work != WORKER_PUSH || link->acked || step < link->step) return LN_SYNC_FINE;
+    if (step > link->step) { /* the answer to ours gave way to a later one: it is asked for again */
+        link->committed = false;
+        ln_worker_push(link);
+        return LN_SYNC_FINE;
+    }
     if (ack->outcome == LN_SYNC_APPLIED && ack->version > link->base) link->staleness = ack->version - link->base - 1;
     abandon(link);
     decided(link, ack->outcome);

@@ -244,8 +244,9 @@ class Job:
     def _write(self, out: IO[str], name: str, lines: Sequence[bytes]) -> None:
         prefix = f"[{name}]".ljust(self._width + 2).encode()
         try:
-            out.buffer.write(b"".join(prefix + b" " + line + b"\n" for line in lines))  # type: ignore[attr-defined]
-            out.flush()
+            left = b"".join(prefix + b" " + line + b"\n" for line in lines)
+            while left:
+                left = left[os.write(out.fileno(), left) :]
         except BrokenPipeError:  # nobody reads any more
             os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
             self._pass_on(signal.SIGTERM)
