@@ -75,6 +75,12 @@ def connection_lost(_: Path) -> None:
         Worker(counting(), address, lost=0.3)
 
 
+def job_over(_: Path) -> None:
+    with Server(counting(), workers=2) as server, Worker(counting(), server.address) as worker:
+        threading.Timer(0.3, server.stop, kwargs={"over": True}).start()
+        worker.step(ones(1.0))
+
+
 PROVOKERS: dict[str, Callable[[Path], None]] = {
     name: globals()[name.lower()] for name in CODES if callable(globals().get(name.lower()))
 }

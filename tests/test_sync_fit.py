@@ -190,7 +190,7 @@ def test_early_stopping_ends_the_job(tmp_path: Path) -> None:
 
     found = together(tmp_path, epochs=100, callbacks=[Enough()], strategy=Strategy(lost=1.0))
     assert found[0].stopped == "enough" and found[0].step == 5
-    assert all(h.stopped.startswith("the server ended") for h in found[1:])
+    assert all(h.stopped.startswith("the job is over") for h in found[1:])
 
 
 def test_what_makes_no_job_is_refused(tmp_path: Path) -> None:

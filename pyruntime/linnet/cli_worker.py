@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from linnet.cli_serve import link_options
+from linnet.errors import SyncError
 
 if TYPE_CHECKING:
     from linnet.data.source import Batch
@@ -79,7 +80,13 @@ def worker(
         batches, used, begun = Batches(share_of(feed, mine % workers, workers)), max(local_steps, 1), time.monotonic()
         while (step := joined.info.step) < steps:
             feeds = [fitted(batches[step * used + i], specs) for i in range(used)]
-            out = joined.round(feeds) if local_steps else joined.step(feeds[0])
+            try:
+                out = joined.round(feeds) if local_steps else joined.step(feeds[0])
+            except SyncError as error:
+                if error.status != "job_over":
+                    raise
+                click.echo(f"step {step}: the job is over", err=as_json)
+                return
             info = joined.info
             if info.step % log and info.step < steps:
                 continue

@@ -15,7 +15,7 @@ STATUS: Final[dict[int, str]] = {
     305: "index_out_of_range", 306: "too_large", 401: "out_of_memory", 402: "arena_too_small",
     403: "thread_failed", 501: "device_failed",
     601: "unreachable", 602: "refused", 603: "timed_out", 604: "protocol_error", 605: "not_authenticated",
-    606: "superseded", 607: "connection_lost",
+    606: "superseded", 607: "connection_lost", 608: "job_over",
 }  # fmt: skip
 
 

@@ -147,6 +147,7 @@ const char *linnet_status_name(int status) {
     case LINNET_NOT_AUTHENTICATED: return "not_authenticated";
     case LINNET_SUPERSEDED: return "superseded";
     case LINNET_CONNECTION_LOST: return "connection_lost";
+    case LINNET_JOB_OVER: return "job_over";
     default: return "unknown_status";
     }
 }

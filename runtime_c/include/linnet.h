@@ -70,7 +70,8 @@ typedef enum linnet_status {
     LINNET_PROTOCOL_ERROR = 604,     /* the other side said what docs/protocol.md does not allow */
     LINNET_NOT_AUTHENTICATED = 605,  /* keys or certificates do not fit, or are lacking where they are needed */
     LINNET_SUPERSEDED = 606,         /* another, later server has this shard */
-    LINNET_CONNECTION_LOST = 607     /* ended in the middle, and could not be made again */
+    LINNET_CONNECTION_LOST = 607,    /* ended in the middle, and could not be made again */
+    LINNET_JOB_OVER = 608            /* the server has ended the job: nobody needs to come again */
 } linnet_status;
 
 /* What went wrong, where, what was expected, what came, what to do. Fixed size; all strings are NUL-terminated. */

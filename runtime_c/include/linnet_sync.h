@@ -94,8 +94,9 @@ LINNET_API const char *linnet_server_address(const linnet_server *server, int i)
 /* Serves, in the calling thread, until linnet_server_stop; `updates` > 0: or until so many were made since creation.
  * Saves at the end. One bad or lost connection ends alone. Errors: SUPERSEDED, WRITE_FAILED, those of linnet_run. */
 LINNET_API linnet_status linnet_server_run(linnet_server *server, uint64_t updates, linnet_error *error);
-/* Ends linnet_server_run, soon. Any thread; also a signal handler. */
-LINNET_API void linnet_server_stop(linnet_server *server);
+/* Ends linnet_server_run, soon. `over` 1: the job has ended, which workers are told (JOB_OVER; so they are after
+ * `updates`); 0: they wait for a server to come back. Any thread; also a signal handler. */
+LINNET_API void linnet_server_stop(linnet_server *server, int over);
 /* The variables; reading them while the server runs gives a state between two updates. Owned by the server. */
 LINNET_API linnet_store *linnet_server_store(linnet_server *server);
 /* Writes a snapshot to the folder now, atomically. Any thread. Errors: WRITE_FAILED, INVALID_ARGUMENT (no folder). */

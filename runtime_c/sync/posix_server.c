@@ -184,7 +184,7 @@ linnet_status linnet_server_create(linnet_model *model, linnet_store *store, con
 
 void linnet_server_free(linnet_server *s) {
     if (!s) return;
-    if (s->core) ln_sync_server_shut(s->core);
+    if (s->core) ln_sync_server_shut(s->core, false);
     if (s->core && s->poller) { /* who is there still hears of it */
         pthread_mutex_lock(&s->mutex);
         for (int i = 0; i < 10 && s->peers; i++) ln_sync_server_turn(s, 20);
@@ -232,6 +232,7 @@ static void finish(linnet_server *s) {
 
 linnet_status linnet_server_run(linnet_server *s, uint64_t updates, linnet_error *error) {
     linnet_status status = LINNET_OK, saved;
+    bool over = false;
     if (!s) return ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "linnet_server_run: `server` must be given");
     pthread_mutex_lock(&s->mutex);
     while (!status && !atomic_load(&s->stop)) {
@@ -239,22 +240,27 @@ linnet_status linnet_server_run(linnet_server *s, uint64_t updates, linnet_error
         status = ln_sync_server_failure(s->core, error);
         if (!status && s->folder && ln_sync_folder_journal(s->folder) > s->journal_limit)
             status = ln_sync_server_save(s->core, error);
-        if (updates && ln_sync_server_version(s->core) - s->created_version >= updates) break;
+        over = updates && ln_sync_server_version(s->core) - s->created_version >= updates;
+        if (over) break;
     }
     finish(s);
+    if (!status && (over || atomic_load(&s->stop) == STOP_OVER)) { /* once answers have left */
+        ln_sync_server_shut(s->core, true);
+        finish(s);
+    }
     if (s->folder && status != LINNET_SUPERSEDED && !ln_sync_server_failure(s->core, NULL)) {
         saved = ln_sync_server_save(s->core, status ? NULL : error);
         if (!status) status = saved;
     }
-    atomic_store(&s->stop, false);
+    atomic_store(&s->stop, STOP_NOT);
     pthread_mutex_unlock(&s->mutex);
     return status;
 }
 
-void linnet_server_stop(linnet_server *s) {
+void linnet_server_stop(linnet_server *s, int over) {
     const int kept = errno;
     if (!s) return;
-    atomic_store(&s->stop, true);
+    atomic_store(&s->stop, over ? STOP_OVER : STOP);
     if (write(s->wake[1], "", 1) < 0) errno = kept; /* the pipe is full: it is awake */
     errno = kept;
 }

@@ -29,11 +29,13 @@ typedef struct posix_listener {
     uint64_t closed_until; /* 0: the poller waits for it */
 } posix_listener;
 
+enum { STOP_NOT, STOP, STOP_OVER };
+
 struct linnet_server {
     pthread_mutex_t mutex; /* all below; the loop gives it away while it waits */
     atomic_int waiting;    /* threads that want it */
-    atomic_bool stop;
-    int wake[2]; /* a pipe that ends a wait */
+    atomic_int stop;       /* STOP_NOT, STOP: ended to come again, STOP_OVER: for good */
+    int wake[2];           /* a pipe that ends a wait */
     linnet_model *model;
     linnet_store *store;
     bool own_store;

@@ -440,13 +440,18 @@ void ln_sync_fail_server(ln_sync_server *s, const linnet_error *error) {
     if (s->failed) return;
     s->failed = (linnet_status)error->code;
     s->failure = *error;
-    ln_sync_server_shut(s);
+    ln_sync_server_shut(s, false);
 }
 
-void ln_sync_server_shut(ln_sync_server *s) {
-    const ln_sync_refusal why = s->failed == LINNET_SUPERSEDED ? LN_SYNC_SUPERSEDED : LN_SYNC_SHUTTING_DOWN;
+void ln_sync_server_shut(ln_sync_server *s, bool over) {
+    const ln_sync_refusal why = s->failed == LINNET_SUPERSEDED ? LN_SYNC_SUPERSEDED
+                                : over                         ? LN_SYNC_OVER
+                                                               : LN_SYNC_SHUTTING_DOWN;
     for (uint32_t i = 0; i < s->connection_count; i++)
-        ln_sync_refuse_peer(s->connections[i], why, 0, "%s", s->failed ? s->failure.what : "the server ends");
+        ln_sync_refuse_peer(s->connections[i], why, 0, "%s",
+                            s->failed ? s->failure.what
+                            : over    ? "the job has ended"
+                                      : "the server ends");
 }
 
 linnet_status ln_sync_server_save(ln_sync_server *s, linnet_error *error) {

@@ -94,7 +94,7 @@ linnet_status ln_sync_server_failure(const ln_sync_server *server, linnet_error 
 /* A snapshot now. Errors: INVALID_ARGUMENT (no storage), the storage's. */
 linnet_status ln_sync_server_save(ln_sync_server *server, linnet_error *error);
 /* Tells all peers that it ends. */
-void ln_sync_server_shut(ln_sync_server *server);
+void ln_sync_server_shut(ln_sync_server *server, bool over);
 /* JSON; returns the length it needed, like snprintf. docs/protocol.md, REPORT, lists the keys. */
 size_t ln_sync_server_status(ln_sync_server *server, char *text, size_t size);
 /* The same in Prometheus' text format. */

@@ -39,7 +39,7 @@ static const char *const refusals[] = {
     "fine",     "version",           "unknown job",    "model differs", "worker number in use",
     "full",     "not authenticated", "superseded",     "limit",         "malformed",
     "checksum", "unexpected frame",  "unknown tensor", "wrong length",  "encoding not agreed",
-    "too slow", "shutting down",     "replay",
+    "too slow", "shutting down",     "replay",         "the job is over",
 };
 
 bool ln_sync_is_bulk(uint8_t type) { return type < LN_SYNC_TYPES && types[type].bulk; }

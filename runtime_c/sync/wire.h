@@ -62,7 +62,8 @@ typedef enum ln_sync_refusal {
     LN_SYNC_WRONG_ENCODING,
     LN_SYNC_TOO_SLOW,
     LN_SYNC_SHUTTING_DOWN,
-    LN_SYNC_REPLAY
+    LN_SYNC_REPLAY,
+    LN_SYNC_OVER
 } ln_sync_refusal;
 
 typedef struct ln_sync_header {

@@ -62,7 +62,7 @@ static linnet_server *running;
 
 static void stop(int number) {
     (void)number;
-    linnet_server_stop(running);
+    linnet_server_stop(running, 0);
 }
 
 static bool take_count(const char *option, const char *text, int32_t *to) {

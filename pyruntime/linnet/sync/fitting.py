@@ -30,7 +30,7 @@ from linnet.training.feeding import Feed, examples, fitted, joined, scalars, sha
 from linnet.training.run import Run
 from linnet.training.saver import Saver
 
-_ENDED = (601, 602, 606, 607)  # codes of a server that is there no more
+_OVER = 608  # the status job_over
 _TRAFFIC = ("bytes_sent", "bytes_received", "applied", "late", "not_finite")
 
 
@@ -210,9 +210,9 @@ class CompanyRun(Run):
             feeds = fitted(batch, self._specs, self.known)
             metrics = self._local_step(feeds, last) if self.company.federated else self._step(feeds)
         except SyncError as error:
-            if error.code not in _ENDED or self.company.cluster.is_chief:
+            if error.code != _OVER or self.company.cluster.is_chief:
                 raise
-            self.stop(f"the server ended: {error.what}")
+            self.stop("the job is over: worker 0 has ended it")
             return None
         except TrainingError:
             raise

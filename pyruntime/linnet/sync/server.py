@@ -167,10 +167,11 @@ class Server:
             raise failure
         return True
 
-    def stop(self) -> None:
-        """Ends `run` or `start`, after a snapshot if it has a folder."""
+    def stop(self, over: bool = False) -> None:
+        """Ends `run` or `start`, after a snapshot if it has a folder. over: the job has ended, which workers are told (status
+        "job_over", as after `updates`); else they wait for the server to come back."""
         if self._pointer:
-            sync_library().linnet_server_stop(self._pointer)
+            sync_library().linnet_server_stop(self._pointer, int(over))
         self.wait()
 
     def save(self) -> None:
@@ -193,7 +194,7 @@ class Server:
         """Ends it, and closes its connections."""
         pointer, self._pointer = getattr(self, "_pointer", None), None
         if pointer:
-            sync_library().linnet_server_stop(pointer)
+            sync_library().linnet_server_stop(pointer, 0)
             if self._thread is not None:
                 self._thread.join()
             sync_library().linnet_server_free(pointer)
