@@ -182,15 +182,16 @@ def test_a_run_goes_on_from_the_servers_snapshots(tmp_path: Path) -> None:
             together(tmp_path, **{**common, "resume": False}, workers=1, epochs=4)
 
 
-def test_early_stopping_ends_the_job(tmp_path: Path) -> None:
+@pytest.mark.parametrize("servers", [0, 2])
+def test_early_stopping_ends_the_job(tmp_path: Path, servers: int) -> None:
     class Enough(linnet.Callback):
         def on_step(self, run: Any, metrics: Mapping[str, float]) -> None:
             if run.company.cluster.is_chief and run.step == 5:
                 run.stop("enough")
 
-    found = together(tmp_path, epochs=100, callbacks=[Enough()], strategy=Strategy(lost=1.0))
+    found = together(tmp_path, epochs=100, callbacks=[Enough()], strategy=Strategy(lost=1.0), servers=servers)
     assert found[0].stopped == "enough" and found[0].step == 5
-    assert all(h.stopped.startswith("the job is over") for h in found[1:])
+    assert all(h.stopped.startswith("the job is over") for h in found[1:WORKERS])
 
 
 def test_what_makes_no_job_is_refused(tmp_path: Path) -> None:

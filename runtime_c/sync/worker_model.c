@@ -287,7 +287,9 @@ linnet_status ln_worker_cover(ln_sync_worker *worker, linnet_error *error) {
             const worker_link *other = also_at(worker, l, part);
             part->tensor->covered += e->rank ? e->dims[0] : 1;
             if (!other) continue;
-            ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the servers at %.50s and %.50s both have this variable",
+            ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
+                         other->shard == link->shard ? "%.50s and %.50s are servers of one shard"
+                                                     : "the servers at %.50s and %.50s both have this variable",
                          other->address, link->address);
             ln_sync_at(error, e->name);
             return ln_sync_hint(error, "give each shard of linnet.sync.partition one server");
