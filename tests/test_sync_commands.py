@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -142,3 +143,21 @@ def plain_file(folder: Path) -> Path:
     graph.signature("infer", {"x": x}, {"y": x + x})
     graph.save(folder / "plain.lnt")
     return folder / "plain.lnt"
+
+
+def test_ctrl_c_ends_a_worker_that_waits(folder: Path, started: list[subprocess.Popen[str]]) -> None:
+    server, address = serve(folder, "--workers", WORKERS)
+    started.append(server)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child that ignores it would go on doing so
+    try:
+        waiting = work(folder, address, 0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    started.append(waiting)
+    end = time.monotonic() + 30
+    while not any(w["pushed"] for w in linnet.sync.status(address)["workers"]):
+        assert time.monotonic() < end and waiting.poll() is None
+        time.sleep(0.02)
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(10) in (130, -signal.SIGINT)
+    assert "Traceback" not in waiting.communicate()[1]

@@ -134,7 +134,7 @@ ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *hea
     if (!ln_sync_hello_read(hello, payload, header->length)) return LN_SYNC_MALFORMED;
     if (hello->lowest > LN_SYNC_VERSION || hello->highest < LN_SYNC_VERSION) {
         snprintf(text, sizeof text, "this server speaks version %d", (int)LN_SYNC_VERSION);
-        return deny(c, LN_SYNC_BAD_VERSION, LN_SYNC_VERSION, text);
+        return deny(c, LN_SYNC_BAD_VERSION, LN_SYNC_VERSION + 256 * LN_SYNC_VERSION, text);
     }
     if (hello->role == LN_SYNC_PEER) return deny(c, LN_SYNC_UNEXPECTED, 0, "this is a server, no ring");
     if (memcmp(hello->job, s->manifest->job, 16) &&
@@ -265,7 +265,7 @@ ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *hea
         return deny(c, LN_SYNC_REPLAY, 0, "this is no answer to what was said on this connection");
     if (memcmp(ready.manifest, digest, 16))
         return deny(c, LN_SYNC_MODEL_DIFFERS, 0, "the table of tensors came over otherwise than it was sent");
-    if (c->hello.epoch > s->config.epoch) {
+    if (c->hello.role != LN_SYNC_OBSERVER && c->hello.epoch > s->config.epoch) { /* whoever looks on trains nothing */
         linnet_error error;
         memset(&error, 0, sizeof error);
         error.code = LINNET_SUPERSEDED;

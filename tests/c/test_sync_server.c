@@ -30,6 +30,14 @@ static void handshake(void) {
     hello.lowest = hello.highest = 9;
     greet(&clients[1], &hello);
     CHECK_INT(clients[1].refused.why, LN_SYNC_BAD_VERSION);
+    CHECK_INT(clients[1].refused.detail, 257);
+    hello = hello_of(LN_SYNC_NO_WORKER, 14); /* who looks on knows nothing of epochs */
+    hello.role = LN_SYNC_OBSERVER;
+    hello.epoch = 99;
+    greet(&clients[2], &hello);
+    get_ready(&clients[2]);
+    CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
+    drop(&clients[2]);
     hello = hello_of(3, 13);
     greet(&clients[1], &hello);
     clients[1].welcome.server_nonce[0] ^= 1; /* a recording */
