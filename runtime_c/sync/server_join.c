@@ -247,7 +247,7 @@ static ln_sync_refusal become_member(sync_connection *c) {
 static uint32_t allowed(uint16_t role) {
     const uint32_t all = 1u << LN_SYNC_REFUSE | 1u << LN_SYNC_HEARTBEAT | 1u << LN_SYNC_STATUS | 1u << LN_SYNC_BYE |
                          1u << LN_SYNC_SNAPSHOT;
-    if (role == LN_SYNC_OBSERVER) return all;
+    if (role == LN_SYNC_OBSERVER) return all & ~(1u << LN_SYNC_SNAPSHOT);
     if (role == LN_SYNC_READER) return all | 1u << LN_SYNC_PULL | 1u << LN_SYNC_ROWS;
     return LN_SYNC_FROM_WORKER;
 }

@@ -37,7 +37,10 @@ static void handshake(void) {
     greet(&clients[2], &hello);
     get_ready(&clients[2]);
     CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
-    drop(&clients[2]);
+    control(&clients[2], LN_SYNC_SNAPSHOT, 0, NULL, 0);
+    settle();
+    CHECK_INT(clients[2].refused.why, LN_SYNC_UNEXPECTED);
+    CHECK_INT(world.saves, 0);
     hello = hello_of(3, 13);
     greet(&clients[1], &hello);
     clients[1].welcome.server_nonce[0] ^= 1; /* a recording */
