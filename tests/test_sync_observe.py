@@ -106,6 +106,7 @@ def test_top_draws_on_a_terminal_until_interrupted() -> None:
     with Server(graph(), workers=1) as server:
         pid, terminal = pty.fork()
         if pid == 0:  # the child has the terminal
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs this in the background ignores it
             os.environ.update(COLUMNS="150", LINES="30", TERM="xterm")
             os.execv(sys.executable, [sys.executable, "-m", "linnet", "top", server.address, "--interval", "0.05"])
         seen, code, until = b"", None, time.monotonic() + 60

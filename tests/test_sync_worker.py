@@ -3,6 +3,8 @@ what travels, what is skipped, what is repeated after a loss, and what is said w
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -457,6 +459,25 @@ def test_time_limit(model: linnet.Model) -> None:
             with pytest.raises(SyncError, match="waited 200 ms") as caught:
                 worker.push()
             assert caught.value.code == 603 and "other workers" in caught.value.hint
+
+
+def test_ctrl_c_ends_a_call_that_waits() -> None:
+    """Python's handlers run while C waits for a worker that never comes, and the worker can be used again."""
+    code = """
+import signal, threading, time, numpy as np, os
+from linnet.sync import Server, Worker
+from tests.test_sync_server import counting, ones
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with Server(counting(), workers=2) as server, Worker(counting(), server.address) as worker:
+    for _ in range(2):
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        try:
+            worker.step(ones(1.0))
+        except KeyboardInterrupt:
+            print("interrupted", worker.info.step)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "interrupted 0\n" * 2, done.stdout + done.stderr
 
 
 def test_save(model: linnet.Model) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import signal
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,21 +17,6 @@ if TYPE_CHECKING:
     from linnet.data.source import Batch
     from linnet.sync import Link
     from linnet.training.feeding import Feed
-
-
-@contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Ctrl-C ends the process at once: a step may wait for others without end, and Python hears of signals between calls
-    alone."""
-    ours = threading.current_thread() is threading.main_thread()
-    if not ours or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @click.command(short_help="Train with others, on data of this machine.")
@@ -62,7 +44,6 @@ def interruptible() -> Iterator[None]:
 @click.option("--log", type=click.IntRange(1), default=10, show_default=True, help="Steps between lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects instead of lines.")
 @link_options
-@interruptible()
 def worker(
     model: Path, servers: tuple[str, ...], data: str, scale: tuple[str, ...], batch: int, steps: int, number: int | None,
     workers: int, seed: int, compression: str, local_steps: int, lost: float, threads: int | None, log: int, as_json: bool,

@@ -132,7 +132,10 @@ typedef struct linnet_worker_config {
                             session */
     int32_t lost_ms;     /* how long a server may be out of reach before a call gives up; 0: 60 000 */
     int32_t timeout_ms;  /* the longest that a call takes, other workers' slowness included; 0: no limit */
-    const char *name;    /* for people, at most 15 bytes of UTF-8; NULL: "" */
+    int (*interrupted)(void *context); /* asked when a signal has come while a call waits; 1: it ends, TIMED_OUT. NULL:
+                                          signals end no call */
+    void *interrupted_context;
+    const char *name; /* for people, at most 15 bytes of UTF-8; NULL: "" */
 } linnet_worker_config;
 
 LINNET_API void linnet_worker_config_init(linnet_worker_config *config);

@@ -4,6 +4,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "sync/posix_worker.h"
 
+#include <errno.h>
 #include <time.h>
 
 static uint64_t now_ns(void) {
@@ -103,7 +104,9 @@ static void sleep_until_ready(linnet_worker *worker) {
             .events = (short)((wants & LN_SYNC_READ ? POLLIN : 0) | (wants & LN_SYNC_WRITE ? POLLOUT : 0)),
         };
     }
-    poll(worker->fds, count, timeout);
+    if (poll(worker->fds, count, timeout) < 0 && errno == EINTR && worker->interrupted &&
+        worker->interrupted(worker->interrupted_context))
+        ln_sync_worker_interrupt(worker->core);
 }
 
 linnet_status ln_worker_drive(linnet_worker *worker, linnet_error *error) {

@@ -5,6 +5,7 @@
 #include "sync/posix_worker.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,6 +53,7 @@ static void *keep_alive(void *argument) {
 
 static linnet_status start_thread(linnet_worker *worker, linnet_error *error) {
     pthread_condattr_t clock;
+    sigset_t all, before;
     pthread_mutex_init(&worker->moving, NULL);
     pthread_mutex_init(&worker->resting, NULL);
     pthread_condattr_init(&clock);
@@ -59,7 +61,11 @@ static linnet_status start_thread(linnet_worker *worker, linnet_error *error) {
     pthread_cond_init(&worker->wake, &clock);
     pthread_condattr_destroy(&clock);
     worker->threaded = true;
-    if (pthread_create(&worker->thread, NULL, keep_alive, worker) == 0) return LINNET_OK;
+    sigfillset(&all); /* signals are for the threads of the program */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    const int failed = pthread_create(&worker->thread, NULL, keep_alive, worker);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (!failed) return LINNET_OK;
     worker->threaded = false;
     pthread_mutex_destroy(&worker->moving);
     pthread_mutex_destroy(&worker->resting);
@@ -103,6 +109,8 @@ static linnet_status set_up(linnet_worker *worker, linnet_model *model, linnet_s
     if (!status) status = ln_sync_worker_create(model, store, servers, count, &config, &host, &worker->core, error);
     if (status) return status;
     worker->link_count = count;
+    worker->interrupted = config.interrupted;
+    worker->interrupted_context = config.interrupted_context;
     for (int i = 0; i < count; i++) worker->links[i].address = ln_sync_worker_address(worker->core, i);
     ln_sync_worker_begin_agreement(worker->core);
     status = ln_worker_drive(worker, error);

@@ -23,6 +23,8 @@ struct linnet_worker {
     posix_link *links;
     struct pollfd *fds;
     linnet_link_info *infos;
+    int (*interrupted)(void *context); /* of the config */
+    void *interrupted_context;
     /* Whoever moves bytes holds this: a call, or between calls the thread below. */
     pthread_mutex_t moving;
     pthread_mutex_t resting; /* of the thread */

@@ -212,7 +212,7 @@ void ln_sync_announce(sync_connection *c) {
 static ln_sync_refusal become_member(sync_connection *c) {
     ln_sync_server *s = c->server;
     sync_member *m = ln_sync_member(s, c->claim, true);
-    sync_group *g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL;
+    sync_group *g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL, *left;
     const uint64_t step = step_of(s, g);
     linnet_error error;
     if (!g) return deny(c, LN_SYNC_FULL, 0, "no room for another worker");
@@ -226,6 +226,7 @@ static ln_sync_refusal become_member(sync_connection *c) {
         if (!m->committed) ln_sync_discard(s, m, true);
     }
     if (m->group != g && m->committed) return deny(c, LN_SYNC_IN_USE, c->claim, "its step is open in another group");
+    left = m->group;
     if (!ln_sync_enter_group(g, m)) return deny(c, LN_SYNC_FULL, 0, "no memory for another worker");
     /* It was away: the others are not to wait for it to catch up. */
     if (step > g->step && ln_sync_skip_to(s, g, step, &error)) {
@@ -241,6 +242,7 @@ static ln_sync_refusal become_member(sync_connection *c) {
     memcpy(m->peer, c->peer, sizeof m->peer);
     c->member = m;
     ln_sync_count_group(g);
+    if (left && left != g) ln_sync_consider(s, left); /* which may have waited for this one alone */
     return LN_SYNC_FINE;
 }
 

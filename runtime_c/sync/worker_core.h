@@ -36,6 +36,8 @@ void ln_sync_worker_connected(ln_sync_worker *worker, int link);
 void ln_sync_worker_lost(ln_sync_worker *worker, int link, const linnet_error *why);
 /* Heartbeats, silence, what waits for room in a stream. After bytes were moved, and when the deadline is over. */
 void ln_sync_worker_advance(ln_sync_worker *worker);
+/* The call that waits ends with TIMED_OUT: a signal has come. */
+void ln_sync_worker_interrupt(ln_sync_worker *worker);
 /* When to call it again at the latest. */
 uint64_t ln_sync_worker_deadline(const ln_sync_worker *worker);
 

@@ -141,6 +141,7 @@ struct ln_sync_worker {
     /* The work that is being done: */
     worker_work work;
     uint64_t begun_at;
+    bool interrupted; /* the call is to end: a signal has come */
     bool then_pull;
     const ln_sync_request *requests;
     int request_count;

@@ -30,6 +30,7 @@ void ln_sync_worker_advance(ln_sync_worker *worker) {
 void ln_worker_begin(ln_sync_worker *worker, worker_work work) {
     worker->work = work;
     worker->begun_at = ln_worker_clock(worker);
+    worker->interrupted = false;
     for (int i = 0; i < worker->link_count; i++) {
         worker_link *link = &worker->links[i];
         link->done = link->acked = false;
@@ -78,6 +79,7 @@ static linnet_status too_late(const ln_sync_worker *worker, const worker_link *l
 /* Why the link's part of the work can never be done, or OK. */
 static linnet_status hopeless(const ln_sync_worker *worker, const worker_link *link, uint64_t now,
                               linnet_error *error) {
+    if (worker->interrupted) return ln_sync_fail(error, LINNET_TIMED_OUT, "a signal ended the call");
     const uint64_t since = link->lost_at > worker->begun_at ? link->lost_at : worker->begun_at;
     const uint64_t limit = (uint64_t)worker->config.timeout_ms * LN_SYNC_MS;
     if (link->state != WORKER_OPEN && now - since > (uint64_t)worker->config.lost_ms * LN_SYNC_MS)
@@ -121,6 +123,8 @@ static linnet_status conclude(ln_sync_worker *worker, linnet_error *error) {
     for (int i = 0; i < worker->link_count; i++) worker->links[i].failures = 0;
     return status;
 }
+
+void ln_sync_worker_interrupt(ln_sync_worker *worker) { worker->interrupted = true; }
 
 bool ln_sync_worker_finished(ln_sync_worker *worker, linnet_status *status, linnet_error *error) {
     const uint64_t now = ln_worker_clock(worker);

@@ -80,6 +80,22 @@ class WorkerInfo:
     links: tuple[LinkInfo, ...]
 
 
+class _Signal:
+    """Lets Python's handlers of signals run while C waits: what they raise (KeyboardInterrupt) ends the call."""
+
+    def __init__(self) -> None:
+        self._raised: BaseException | None = None
+        self.callback = ffi.callback("int(void *)", lambda _: 0, error=1, onerror=self._keep)
+
+    def _keep(self, kind: Any, value: BaseException, traceback: Any) -> None:
+        self._raised = value
+
+    def taken(self) -> BaseException | None:
+        """What a handler has raised, once."""
+        raised, self._raised = self._raised, None
+        return raised
+
+
 class Worker:
     """A worker of the job that the servers serve. Use it with `with`, or close it.
 
@@ -132,11 +148,13 @@ class Worker:
         config.compression, config.fraction = chosen.encoding, chosen.fraction
         config.lost_ms, config.timeout_ms = milliseconds("lost", lost), milliseconds("timeout", timeout)
         config.name = c_text(name, keep)
+        self._signal = _Signal()
+        config.interrupted = self._signal.callback
         addresses = [servers] if isinstance(servers, str) else list(servers)
         out = ffi.new("linnet_worker **")
         names = c_texts(addresses, keep)
         if lib.linnet_worker_create(self.model.pointer, self.store.pointer, names, len(addresses), config, out, error):
-            raise exception(error)
+            raise self._signal.taken() or exception(error)
         self._pointer: Any = out[0]
 
     def __enter__(self) -> Worker:
@@ -162,7 +180,7 @@ class Worker:
             raise UsageError("the worker is closed", code=101, hint="make another one")
         error = ffi.new("linnet_error *")
         if getattr(sync_library(), function)(self._pointer, *arguments, error):
-            raise exception(error)
+            raise self._signal.taken() or exception(error)
 
     def pull(self) -> None:
         """Brings the store's variables to the servers' newest values; what has not changed does not travel."""
