@@ -26,7 +26,8 @@ def _emulated(cpu: str) -> list[str]:
 
 
 @pytest.mark.parametrize("cpu", CPUS)
-@pytest.mark.parametrize("name", c_tests())
+# libssl is opened at run time, and there is none for ARM here: its test runs on this machine alone.
+@pytest.mark.parametrize("name", [name for name in c_tests() if name != "test_sync_tls"])
 def test_c_tests(name: str, cpu: str) -> None:
     run([*_emulated(cpu), *c_test(build("aarch64"), name, 2)], cwd=ROOT, timeout=300)
 
