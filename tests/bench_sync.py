@@ -178,7 +178,9 @@ def main() -> None:
     parser.add_argument("--engines", default=",".join(sync_engines.ENGINES))
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--readme", action="store_true", help="also put the table into docs/distributed.md")
+    parser.add_argument(
+        "--readme", action="store_true", help="also put the table into README.md and docs/distributed.md"
+    )
     a = parser.parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -193,7 +195,8 @@ def main() -> None:
     if a.json:
         a.json.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1))
     if a.readme:
-        update_page(ROOT / "docs" / "distributed.md", as_markdown(rows))
+        for page in ("README.md", "docs/distributed.md"):
+            update_page(ROOT / page, as_markdown(rows))
 
 
 if __name__ == "__main__":
