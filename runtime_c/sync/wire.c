@@ -36,9 +36,9 @@ static const struct {
 };
 
 static const char *const refusals[] = {
-    "fine",     "version",           "unknown job",    "model differs", "worker number in use",
-    "full",     "not authenticated", "superseded",     "limit",         "malformed",
-    "checksum", "unexpected frame",  "unknown tensor", "wrong length",  "encoding not agreed",
+    "fine",     "version",           "unknown job",    "model differs",   "worker number in use",
+    "full",     "not authenticated", "superseded",     "limit",           "malformed",
+    "checksum", "unexpected frame",  "unknown tensor", "wrong length",    "encoding not agreed",
     "too slow", "shutting down",     "replay",         "the job is over",
 };
 
