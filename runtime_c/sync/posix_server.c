@@ -4,6 +4,7 @@
 #include "sync/posix_server.h"
 
 #include "sync/config.h"
+#include "sync/posix_host.h"
 #include "sync/error.h"
 
 #include <errno.h>
@@ -12,10 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#if defined(__linux__)
-#include <sys/random.h>
-#endif
 
 enum { TICK_MS = 100 };
 
@@ -52,35 +49,11 @@ static linnet_status check(linnet_server_config *c, linnet_error *error) {
     return ln_sync_check_link(&c->link, error);
 }
 
-/* ---- the host ------------------------------------------------------------------------------------------------------
- */
-
-static uint64_t clock_ns(void *context) {
-    (void)context;
-    return ln_sync_now();
-}
-
-static void random_bytes(void *context, void *bytes, size_t size) {
-    unsigned char *to = bytes;
-    (void)context;
-#if defined(__linux__)
-    if (getrandom(bytes, size, 0) == (ssize_t)size) return;
-#endif
-    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    const ssize_t got = fd >= 0 ? read(fd, to, size) : 0;
-    uint64_t seed = ln_sync_now() ^ (uint64_t)getpid() << 32; /* a bare chroot: nonces then only differ */
-    for (size_t i = got > 0 ? (size_t)got : 0; i < size; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        to[i] = (unsigned char)(seed >> 56);
-    }
-    if (fd >= 0) close(fd);
-}
-
 /* ---- making one -----------------------------------------------------------------------------------------------------
  */
 
 static linnet_status make_core(linnet_server *s, const linnet_server_config *c, linnet_error *error) {
-    const ln_sync_host host = {NULL, clock_ns, random_bytes};
+    const ln_sync_host host = ln_sync_posix_host();
     const ln_sync_apply apply = ln_sync_sessions_apply(s->sessions);
     ln_sync_storage storage = {0};
     ln_sync_server_config made = {

@@ -2,6 +2,7 @@
  * bytes during a call; a thread of our own sends heartbeats between calls. posix_drive.c is the loop. */
 #define _POSIX_C_SOURCE 200809L
 #include "sync/config.h"
+#include "sync/posix_host.h"
 #include "sync/posix_worker.h"
 
 #include <errno.h>
@@ -11,25 +12,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
-static uint64_t monotonic(void *context) {
-    struct timespec time;
-    (void)context;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec;
-}
-
-/* From the kernel; without it (a bare chroot) from the time and our number: nonces then only differ. */
-static void random_bytes(void *context, void *bytes, size_t size) {
-    FILE *file = fopen("/dev/urandom", "rb");
-    const size_t got = file ? fread(bytes, 1, size, file) : 0;
-    uint64_t seed = monotonic(context) ^ (uint64_t)getpid() << 32;
-    if (file) fclose(file);
-    for (size_t i = got; i < size; i++) {
-        seed = seed * 6364136223846793005u + 1442695040888963407u;
-        ((unsigned char *)bytes)[i] = (unsigned char)(seed >> 56);
-    }
-}
 
 /* ---- the thread ------------------------------------------------------------------------------------------------- */
 
@@ -94,7 +76,7 @@ static linnet_status null_argument(const char *what, linnet_error *error) {
 
 static linnet_status set_up(linnet_worker *worker, linnet_model *model, linnet_store *store, const char *const *servers,
                             int count, const linnet_worker_config *given, linnet_error *error) {
-    const ln_sync_host host = {.clock = monotonic, .random = random_bytes};
+    const ln_sync_host host = ln_sync_posix_host();
     linnet_worker_config config;
     linnet_worker_config_init(&config);
     if (given) config = *given;
