@@ -139,31 +139,22 @@ def test_the_digest_tells_weights_and_graphs_apart() -> None:
 
 
 def test_damage_is_found_wherever_it_is(tmp_path: Path) -> None:
-    """Each byte of the file changed on its own: refused, and no variable has changed; or a byte between segments."""
+    """Each byte of the file changed on its own: refused, and no variable has changed."""
     m = model()
     store = trained(m)
     store.save(tmp_path / "good", ["step", "head"], {"step": 5})
     content = (tmp_path / "good").read_bytes()
-    held = linnet.load_checkpoint(tmp_path / "good")
-    taken = []
     for at in range(0, len(content), 1 if len(content) < 3000 else 7):
         damaged = bytearray(content)
         damaged[at] ^= 0x40
         (tmp_path / "bad").write_bytes(damaged)
         fresh = linnet.Store(m)
-        try:
+        with pytest.raises(linnet.FileError) as caught:
             fresh.load(tmp_path / "bad")
-        except linnet.FileError as error:
-            assert error.code in (203, 204, 205, 206, 208) and "\n" not in str(error)
-            assert same(fresh, linnet.Store(m))
-            with pytest.raises(linnet.FileError):
-                linnet.load_checkpoint(tmp_path / "bad")
-        else:
-            taken.append(at)
-            assert same(fresh, store)  # a reserved byte of the header, or one between segments
-    start, size = HEADER.unpack_from(content)[3:5]
-    inside = [at for at in taken if at >= HEADER.size]
-    assert len(held.variables) == 2 and all(at >= start + size for at in inside) and len(inside) < 128
+        assert caught.value.code in (203, 204, 205, 206, 208) and "\n" not in str(caught.value), at
+        assert same(fresh, linnet.Store(m))
+        with pytest.raises(linnet.FileError):
+            linnet.load_checkpoint(tmp_path / "bad")
     for length in range(0, len(content), 61):
         (tmp_path / "bad").write_bytes(content[:length])
         fresh = linnet.Store(m)

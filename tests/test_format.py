@@ -21,6 +21,7 @@ from linnet.file import HEADER, from_bytes, function_order, to_bytes
 from linnet.graph import DTYPE_IDS, Graph, Node, Quantization, Tensor
 from tests.graphs import GRAPHS
 from tests.native import need, run
+from tests.sync_protocol import crc32c
 
 
 def every_feature() -> Graph:
@@ -139,7 +140,7 @@ def test_header_and_segments_are_as_specified() -> None:
         segment = model.Segments(i)
         assert segment.Offset() % 64 == 0 and segment.Offset() >= end
         data = content[segment.Offset() : segment.Offset() + segment.Size()]
-        assert len(data) == segment.Size() >= 24 and segment.DigestKind() == 1 and segment.Digest() == zlib.crc32(data)
+        assert len(data) == segment.Size() >= 24 and segment.DigestKind() == 2 and segment.Digest() == crc32c(data)
         end = segment.Offset() + segment.Size()
     assert end == len(content)
     inline = 0

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import struct
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,20 +32,12 @@ class Checkpoint:
 
 def load_checkpoint(path: str | Path) -> Checkpoint:
     """Reads and verifies a checkpoint, without its model. Raises FileError: missing, cut short, damaged, no checkpoint."""
-    from linnet._generated.fb import Model
-    from linnet.file import HEADER, from_bytes, read_bytes
+    from linnet.file import from_bytes, read_bytes
+    from linnet.model import Model
 
     content = read_bytes(Path(path))
-    graph = from_bytes(content, str(path))
-    start, size = HEADER.unpack_from(content)[3:5]
-    model = Model.Model.GetRootAs(content[start : start + size])
-    for i in range(model.SegmentsLength()):
-        segment = model.Segments(i)
-        if zlib.crc32(content[segment.Offset() : segment.Offset() + segment.Size()]) != segment.Digest():
-            raise FileError(
-                f"'{path}' is damaged: the digest of a variable is wrong", code=206, tensor=str(path),
-                hint="use an earlier checkpoint",
-            )  # fmt: skip
+    graph = from_bytes(content, str(path), verify=False)
+    Model(content, verify=True)
     metadata = dict(graph.metadata)
     if MODEL_KEY not in metadata:
         raise FileError(

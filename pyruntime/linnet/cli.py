@@ -1,5 +1,5 @@
-"""The command `linnet`: convert, inspect, run, plan, bench. Every failure is one line on stderr and exit status 1 (2 where
-the command line itself is wrong). Files are written only when everything has succeeded."""
+"""The command `linnet`: convert, inspect, verify, run, plan, bench. Every failure is one line on stderr and exit status 1
+(2 where the command line itself is wrong). Files are written only when everything has succeeded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import click
 
-from linnet import cli_sync, cli_training
+from linnet import cli_sync, cli_training, cli_verify
 from linnet.errors import ConversionError, Error, UsageError
 from linnet.tables import count as _count
 from linnet.tables import region as _region
@@ -163,6 +163,7 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
     click.echo(
         f"  digest: {report['digest']}" if checkpoint_of is None else f"  of the model with digest: {checkpoint_of}"
     )
+    click.echo(f"  weights: {report['weights']}")
     for key, value in report["metadata"].items():
         click.echo(f"  {key}: {_short_text(value)}")
     tables = []
@@ -412,6 +413,7 @@ def bench(
     _show(memory, ops)
 
 
+cli.add_command(cli_verify.verify)
 cli.add_command(cli_training.export)
 cli.add_command(cli_training.train)
 cli.add_command(cli_training.finetune)

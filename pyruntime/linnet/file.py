@@ -4,7 +4,6 @@ The same graph always gives the same bytes."""
 from __future__ import annotations
 
 import errno
-import hashlib
 import mmap
 import os
 import struct
@@ -18,6 +17,7 @@ import flatbuffers
 import numpy as np
 import numpy.typing as npt
 
+from linnet._digests import CRC32C, check_segments, crc32c
 from linnet._encode import BY_ID, decode_attributes, encode_attributes
 from linnet._generated.fb import Function as FbFunction
 from linnet._generated.fb import KeyValue, Model, Quant, Segment, Signature, Variable
@@ -48,15 +48,18 @@ class _Segments:
 
     def __init__(self) -> None:
         self.pieces: list[_Piece] = []
-        self._known: dict[tuple[int, bytes], int] = {}
+        self._known: dict[tuple[int, int], list[int]] = {}  # by length and checksum
 
     def add(self, data: npt.NDArray[Any]) -> int:
-        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8).data
-        key = (len(content), hashlib.blake2b(content, digest_size=16).digest())
-        if key not in self._known:
-            self._known[key] = len(self.pieces)
-            self.pieces.append(_Piece(content, zlib.crc32(content)))
-        return self._known[key]
+        content = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        crc = crc32c(content)
+        alike = self._known.setdefault((len(content), crc), [])
+        for i in alike:
+            if np.array_equal(self.pieces[i].content, content):
+                return i
+        alike.append(len(self.pieces))
+        self.pieces.append(_Piece(content.data, crc))
+        return alike[-1]
 
 
 def _round_up(n: int, to: int) -> int:
@@ -377,7 +380,7 @@ class _Writer:
         Segment.Start(b)
         Segment.AddOffset(b, 1)  # patched when the size of the structure is known
         Segment.AddSize(b, len(piece.content))
-        Segment.AddDigestKind(b, 1)
+        Segment.AddDigestKind(b, CRC32C)
         Segment.AddDigest(b, piece.crc)
         return int(Segment.End(b))
 
@@ -407,7 +410,7 @@ def _check_order(function: Function) -> None:
 
 
 def read(path: Path) -> Graph:
-    """The graph of a .lnt file. Raises FileError: missing, not a .lnt file, too new, cut short, damaged."""
+    """The graph of a .lnt file. Raises FileError: missing, not a .lnt file, too new, cut short, damaged (weights, too)."""
     return from_bytes(read_bytes(path), str(path))
 
 
@@ -424,11 +427,15 @@ def read_bytes(path: Path) -> bytes:
         ) from None  # fmt: skip
 
 
-def from_bytes(content: bytes | mmap.mmap, where: str = "memory") -> Graph:
-    """The graph of a .lnt file in memory; its constants are read-only views of `content`."""
+def from_bytes(content: bytes | mmap.mmap, where: str = "memory", verify: bool = True) -> Graph:
+    """The graph of a .lnt file in memory; its constants are read-only views of `content`. verify: check the weights against
+    their digests, so that nobody writes damaged ones again with digests that fit."""
     start, size = _check_header(content, where)
     try:
-        return _Reader(content, start, size).graph()
+        reader = _Reader(content, start, size)
+        if verify:
+            check_segments(content, reader.model, where)
+        return reader.graph()
     except (
         struct.error,
         IndexError,
@@ -472,6 +479,11 @@ def _check_header(content: bytes | mmap.mmap, where: str) -> tuple[int, int]:
     if file_size > len(content):
         raise FileError(
             f"'{where}' is cut short", code=205, tensor=where, expected=f"{file_size} bytes",
+            got=str(len(content)), hint=again,
+        )  # fmt: skip
+    if file_size < len(content):
+        raise FileError(
+            f"'{where}' goes on behind its end", code=206, tensor=where, expected=f"{file_size} bytes",
             got=str(len(content)), hint=again,
         )  # fmt: skip
     inside = HEADER.size <= start <= start + size <= len(content)

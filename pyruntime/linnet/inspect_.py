@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from linnet._generated.fb import Model
 from linnet._generated.op_table import OPCODES, OPS
+from linnet.errors import Error
 from linnet.file import HEADER, from_bytes, read_bytes
 from linnet.graph import Function, Graph, Node, Quantization, Tensor
+
+if TYPE_CHECKING:
+    from linnet.model import Verified
 
 _OPCODE_NAMES = {number: name for name, (number, _, _) in OPCODES.items()}
 
 
 def details(path: str | Path) -> dict[str, Any]:
-    """Everything about the file except the values of its constants. Raises FileError."""
+    """Everything about the file except the values of its constants; `weights` says whether these match their digests, and
+    `verified` whether every byte is as it was written. Raises FileError where not even the structure is whole."""
     from linnet.model import Model as Opened
 
     content = read_bytes(Path(path))
-    graph = from_bytes(content, str(path))
+    graph = from_bytes(content, str(path), verify=False)
     _, version, oldest, start, size, *_ = HEADER.unpack_from(content)
     model = Model.Model.GetRootAs(content[start : start + size])
+    opened = Opened(content, verify=False)
+    found, problem = opened.verified(strict=True)
     return {
         "model": str(path),
         "bytes": len(content),
@@ -30,9 +37,19 @@ def details(path: str | Path) -> dict[str, Any]:
         "producer": (model.Producer() or b"").decode(),
         "structure_bytes": size,
         "segments": model.SegmentsLength(),
-        "digest": Opened(content).metadata("digest"),
+        "digest": opened.metadata("digest"),
+        "verified": problem is None,
+        "weights": _weights(found, problem),
         **summary(graph),
     }
+
+
+def _weights(found: Verified, problem: Error | None) -> str:
+    if found.problems or (problem is not None and not found.without_digest):
+        return f"DAMAGED: {problem}"
+    if found.without_digest:
+        return f"{found.without_digest} of {found.segments} segments carry no digest, the others match theirs"
+    return f"match their digests ({found.segments} segments)"
 
 
 def summary(graph: Graph) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from linnet import _dim_names
 from linnet._generated.ffi import ffi
 from linnet._library import exception, library
-from linnet.errors import UsageError
+from linnet.errors import Error, UsageError
 from linnet.graph import DTYPE_NAMES, Graph, dtype_of, numpy_dtype
 
 Array = npt.NDArray[Any]
@@ -84,27 +84,47 @@ def load_device(path: str | Path) -> Device:
     return Device(path)
 
 
-class Model:
-    """A verified, immutable model. `source`: a path, the bytes of a .lnt file, or a Graph. Raises FileError, GraphError."""
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """What Model.verify found: the segments of the file, the bytes in those that match their digests, those that have none,
+    and how many places are not as they were written."""
 
-    def __init__(self, source: str | Path | bytes | Graph) -> None:
+    segments: int
+    bytes: int
+    without_digest: int
+    problems: int
+
+
+class Model:
+    """An immutable model, its structure verified. `source`: a path, the bytes of a .lnt file, or a Graph. verify: whether the
+    weights are checked against their digests, which reads all of the file; None: bytes are, what a path names is not (it
+    stays on the disk until it is used). With True a file without digests is refused. Raises FileError, GraphError."""
+
+    def __init__(self, source: str | Path | bytes | Graph, *, verify: bool | None = None) -> None:
         out, error = ffi.new("linnet_model **"), ffi.new("linnet_error *")
+        config = ffi.new("linnet_model_config *")
         lib = library()
+        lib.linnet_model_config_init(config)
+        config.verify = 1 if verify else -1
         self._content: bytes | None = None  # the model reads from it
         self.path: str | None = None
         self._dim_names: dict[str, _dim_names.Names] = {}
         if isinstance(source, str | os.PathLike):
             self.path = os.fspath(source)
-            code = lib.linnet_model_open(os.fsencode(self.path), ffi.NULL, out, error)
+            code = lib.linnet_model_open(os.fsencode(self.path), config, out, error)
         else:
             if not isinstance(source, Graph | bytes | bytearray | memoryview):
                 raise wrong_type("the model", "a path, the bytes of a .lnt file, or a linnet.Graph", source)
             self._content = source.to_bytes() if isinstance(source, Graph) else bytes(source)
             data = ffi.from_buffer(self._content)
-            code = lib.linnet_model_open_memory(data, len(self._content), 0, ffi.NULL, out, error)
+            code = lib.linnet_model_open_memory(data, len(self._content), 0, config, out, error)
         if code:
             raise exception(error)
         self.pointer = ffi.gc(out[0], lib.linnet_model_free)
+        if verify is None and self.path is None and not isinstance(source, Graph):
+            _, problem = self.verified(strict=False)
+            if problem is not None:
+                raise problem
         self._structure = int(lib.linnet_model_bytes(self.pointer))  # before any session has packed weights
         self.signatures = [
             string_of(lib.linnet_model_signature_name(self.pointer, i))
@@ -134,6 +154,23 @@ class Model:
     def outputs(self, signature: str = "infer") -> list[TensorSpec]:
         """Declared outputs of a signature. UsageError when there is no such signature."""
         return self._specs(signature, "output")
+
+    def verify(self) -> Verified:
+        """Reads all of the file and checks the weights against their digests, and that nothing lies between them. Raises
+        FileError: damaged (it names the first tensor), or without digests. Writing the file anew adds these."""
+        found, problem = self.verified(strict=True)
+        if problem is not None:
+            raise problem
+        return found
+
+    def verified(self, strict: bool) -> tuple[Verified, Error | None]:
+        """As verify, with the error given back. Not strict: what has no digest is only counted."""
+        found, error = ffi.new("linnet_verified *"), ffi.new("linnet_error *")
+        failed = library().linnet_model_verify(self.pointer, strict, found, error)
+        return (
+            Verified(found.segments, found.bytes, found.without_digest, found.problems),
+            exception(error) if failed else None,
+        )
 
     def metadata(self, key: str) -> str | None:
         """Value of a metadata key; None when the file has none of that name."""

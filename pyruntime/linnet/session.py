@@ -119,6 +119,7 @@ class Session:
     bounds: per input, for each dimension a number, (least, most), or None for what the model declares; or the same as
     text, "1..8,3,?,?". Then `bound` is the
     most that any shape inside takes, one arena of that size serves all plans, and a run outside is refused (UsageError).
+    verify: whether the weights are checked against their digests before anything runs (see Model).
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -139,8 +140,11 @@ class Session:
         arena: Array | bytearray | None = None,
         count_special: bool = False,
         bounds: Mapping[str, Sequence[Dim] | str] | None = None,
+        verify: bool | None = None,
     ) -> None:
-        self.model = model if isinstance(model, Model) else Model(model)
+        self.model = model if isinstance(model, Model) else Model(model, verify=verify)
+        if verify and isinstance(model, Model):
+            model.verify()
         if threads is not None and (not isinstance(threads, int) or threads < 0):
             raise wrong_type("threads", "a number of threads, or None for the machine's default", threads)
         if isa_max is not None and not isinstance(isa_max, str):

@@ -36,8 +36,15 @@ typedef struct ln_variable {
     const char *name;
     ln_tensor tensor; /* fully known shape; data: initial value or NULL (zeros) */
     uint64_t bytes;
-    int64_t crc32; /* of data, as the file says; -1: it does not */
 } ln_variable;
+
+/* Bytes of the file outside its structure. */
+typedef struct ln_segment {
+    const void *data;
+    uint64_t size, digest;
+    int32_t digest_kind; /* enum ln_digest_kind, or one that a later version brought */
+} ln_segment;
+enum ln_digest_kind { LN_DIGEST_NONE, LN_DIGEST_CRC32, LN_DIGEST_CRC32C, LN_DIGEST_KINDS };
 
 typedef struct ln_signature {
     const char *name;
@@ -55,13 +62,16 @@ struct linnet_model {
     ln_pool pool;                       /* everything below */
     const void *file;                   /* mapped, the caller's, or own copy */
     size_t file_size;
-    int file_kind; /* ln_file_kind */
-    int32_t n_functions, n_signatures, n_variables, n_metadata;
+    uint64_t structure_size; /* of its flatbuffer, behind the header */
+    int file_kind;           /* ln_file_kind */
+    uint32_t format_version;
+    int32_t n_functions, n_signatures, n_variables, n_metadata, n_segments;
     const ln_function *functions;
     const ln_signature *signatures;
     const ln_variable *variables;
+    const ln_segment *segments;
     const char *const *metadata; /* key, value, key, value, ... */
-    char digest[33];             /* of the structure, and so of all that the file holds: segments have theirs in it */
+    char digest[33];             /* of the structure, in which segments have theirs, and of those that have none */
 };
 
 enum ln_file_kind { LN_FILE_MAPPED, LN_FILE_BORROWED, LN_FILE_COPIED };

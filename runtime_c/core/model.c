@@ -11,7 +11,7 @@
 #error "linnet reads little-endian files in place and needs a little-endian machine"
 #endif
 
-enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = 1, FORMAT_VERSION = 1 };
+enum { HEADER_SIZE = LN_HEADER_SIZE, READER_VERSION = 1 };
 static const char magic[8] = {'L', 'I', 'N', 'N', 'E', 'T', '\r', '\n'};
 
 typedef struct header {
@@ -26,7 +26,8 @@ static uint32_t u32_at(const unsigned char *p) {
 static uint64_t u64_at(const unsigned char *p) { return u32_at(p) | (uint64_t)u32_at(p + 4) << 32; }
 
 void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size) {
-    const uint32_t versions[2] = {FORMAT_VERSION, READER_VERSION}, crc = ln_crc32(0, structure, (size_t)structure_size);
+    const uint32_t versions[2] = {LN_FORMAT_VERSION, READER_VERSION},
+                   crc = ln_crc32(0, structure, (size_t)structure_size);
     const uint64_t range[2] = {HEADER_SIZE, structure_size};
     char *to = memset(header, 0, HEADER_SIZE);
     memcpy(to, magic, sizeof magic);
@@ -88,6 +89,17 @@ static linnet_status read_header(const void *file, size_t size, header *h, linne
     return LINNET_OK;
 }
 
+static void set_digest(linnet_model *model, const void *structure, size_t size) {
+    uint64_t sum[2] = {0, 0};
+    ln_digest(structure, size, sum);
+    for (int32_t i = 0; i < model->n_segments; i++) { /* the digests of the others are in the structure */
+        const ln_segment *s = &model->segments[i];
+        if (s->digest_kind == LN_DIGEST_NONE) ln_digest(s->data, (size_t)s->size, sum);
+    }
+    snprintf(model->digest, sizeof model->digest, "%016llx%016llx", (unsigned long long)sum[0],
+             (unsigned long long)sum[1]);
+}
+
 static linnet_status load(linnet_model *model, linnet_error *error) {
     header h;
     char *structure;
@@ -107,11 +119,11 @@ static linnet_status load(linnet_model *model, linnet_error *error) {
         ln_got(error, "%08x", (unsigned)crc);
         return ln_hint(error, "the file was damaged: copy it again"), LINNET_CORRUPT;
     }
-    uint64_t sum[2] = {0, 0};
-    ln_digest(structure, (size_t)h.structure_size, sum);
-    snprintf(model->digest, sizeof model->digest, "%016llx%016llx", (unsigned long long)sum[0],
-             (unsigned long long)sum[1]);
-    return ln_read_structure(model, structure, (size_t)h.structure_size, error);
+    model->format_version = h.format_version;
+    model->structure_size = h.structure_size;
+    status = ln_read_structure(model, structure, (size_t)h.structure_size, error);
+    if (status == LINNET_OK) set_digest(model, structure, (size_t)h.structure_size);
+    return status;
 }
 
 static void release(linnet_model *model) {
@@ -135,6 +147,11 @@ static linnet_status check_config(const linnet_model_config *config, const linne
         ln_expected(error, "%zu", sizeof *config);
         ln_got(error, "%zu", config->struct_size);
         return ln_hint(error, "call linnet_model_config_init first"), LINNET_INVALID_ARGUMENT;
+    }
+    if (config->verify < -1 || config->verify > 1) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_model_config.verify is none of its values");
+        ln_expected(error, "-1, 0 or 1");
+        return ln_got(error, "%d", (int)config->verify), LINNET_INVALID_ARGUMENT;
     }
     *allocator = config->allocator;
     if (*allocator && (!(*allocator)->alloc || !(*allocator)->free))
@@ -162,8 +179,12 @@ linnet_status ln_model_new(const linnet_allocator *allocator, linnet_model **out
     return LINNET_OK;
 }
 
-static linnet_status finish(linnet_model *model, const char *path, linnet_model **out, linnet_error *error) {
+static linnet_status finish(linnet_model *model, const char *path, const linnet_model_config *config,
+                            linnet_model **out, linnet_error *error) {
+    const int verify = config ? config->verify : 0;
     linnet_status status = load(model, error);
+    if (status == LINNET_OK && (verify > 0 || (verify == 0 && model->file_kind == LN_FILE_COPIED)))
+        status = ln_verify_bytes(model, verify > 0, NULL, error);
     if (status == LINNET_OK) {
         *out = model;
         return LINNET_OK;
@@ -195,7 +216,7 @@ linnet_status linnet_model_open(const char *path, const linnet_model_config *con
         return status;
     }
     model->file_kind = LN_FILE_MAPPED;
-    return finish(model, path, out, error);
+    return finish(model, path, config, out, error);
 }
 
 linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, const linnet_model_config *config,
@@ -221,7 +242,7 @@ linnet_status linnet_model_open_memory(const void *data, size_t size, int copy, 
         model->file = own;
         model->file_kind = LN_FILE_COPIED;
     }
-    return finish(model, NULL, out, error);
+    return finish(model, NULL, config, out, error);
 }
 
 linnet_model *ln_model_retain(linnet_model *model) {

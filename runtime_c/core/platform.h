@@ -63,7 +63,7 @@ int ln_default_thread_count(void);
 int ln_cpu_quota(const char *groups, const char *mount);
 
 /* AArch64 only: what the operating system reports. */
-enum ln_arm_feature { LN_ARM_DOTPROD = 1, LN_ARM_FP16 = 2, LN_ARM_I8MM = 4 };
+enum ln_arm_feature { LN_ARM_DOTPROD = 1, LN_ARM_FP16 = 2, LN_ARM_I8MM = 4, LN_ARM_CRC = 8 };
 unsigned ln_arm_features(void);
 
 #endif

@@ -34,24 +34,16 @@ enum { SIGNATURE_NAME, SIGNATURE_FUNCTION, SIGNATURE_INPUTS, SIGNATURE_OUTPUTS }
 enum { KEY_VALUE_KEY, KEY_VALUE_VALUE };
 enum { EXTRA_KIND, EXTRA_TARGET, EXTRA_SEGMENT };
 
-enum { SEGMENT_ALIGNMENT = 64, DATA_ALIGNMENT = 16, DIGEST_KINDS = 2, HEADER_SIZE = 64 };
+enum { SEGMENT_ALIGNMENT = 64, DATA_ALIGNMENT = 16, HEADER_SIZE = 64 };
 /* Nodes after all calls are expanded: calls of calls of calls must not multiply without bound. */
 static const uint64_t most_nodes = 1 << 24;
 enum { DEEPEST_CALL = 64 };
-
-typedef struct segment {
-    const char *data;
-    uint64_t size;
-    int64_t crc32; /* -1: not given */
-} segment;
 
 typedef struct reader {
     linnet_model *model;
     ln_pool *pool;     /* the model's */
     ln_pool temporary; /* freed at the end */
     ln_fb fb;
-    const segment *segments;
-    int32_t n_segments;
     ln_function *functions;
     uint64_t *expanded; /* nodes per function after expansion */
     int32_t *depth;     /* of calls below each function */
@@ -200,12 +192,12 @@ static linnet_status read_shape(reader *r, const char *name, int64_t dtype, int6
 }
 
 static linnet_status get_segment(reader *r, const char *name, int64_t index, uint64_t bytes, const void **data) {
-    if (index < 0 || index >= r->n_segments) return corrupt(r, name, "no segment of this number", index);
-    if (r->segments[index].size != bytes) {
-        corrupt(r, name, "a segment has another size than its tensor", (int64_t)r->segments[index].size);
+    if (index < 0 || index >= r->model->n_segments) return corrupt(r, name, "no segment of this number", index);
+    if (r->model->segments[index].size != bytes) {
+        corrupt(r, name, "a segment has another size than its tensor", (int64_t)r->model->segments[index].size);
         return ln_expected(r->error, "%llu bytes", (unsigned long long)bytes), LINNET_CORRUPT;
     }
-    *data = r->segments[index].data;
+    *data = r->model->segments[index].data;
     return LINNET_OK;
 }
 
@@ -473,26 +465,25 @@ static linnet_status read_functions(reader *r, const ln_fb_table *root) {
 
 static linnet_status read_segments(reader *r, const ln_fb_table *root, uint64_t structure_size) {
     ln_fb_vector tables = ln_fb_get_vector(root, MODEL_SEGMENTS, 4);
-    segment *segments = ln_pool_array(&r->temporary, tables.count, sizeof *segments);
+    ln_segment *segments = ln_pool_array(r->pool, tables.count, sizeof *segments);
     if (!segments) return no_memory(r);
     for (uint32_t i = 0; i < tables.count; i++) {
         ln_fb_table table = ln_fb_table_at(&tables, i);
         uint64_t offset = (uint64_t)ln_fb_unsigned(&table, SEGMENT_OFFSET, 8, 0);
         uint64_t size = (uint64_t)ln_fb_unsigned(&table, SEGMENT_SIZE, 8, 0);
-        int64_t kind = ln_fb_unsigned(&table, SEGMENT_DIGEST_KIND, 1, 0);
+        segments[i].digest_kind = (int32_t)ln_fb_unsigned(&table, SEGMENT_DIGEST_KIND, 1, LN_DIGEST_NONE);
+        segments[i].digest = (uint64_t)ln_fb_unsigned(&table, SEGMENT_DIGEST, 8, 0);
         if (r->fb.problem) return problem(r);
         if (offset % SEGMENT_ALIGNMENT != 0)
             return corrupt(r, "", "a segment is not aligned to 64 bytes", (int64_t)offset);
         if (offset < HEADER_SIZE + structure_size || offset > r->model->file_size ||
             size > r->model->file_size - offset)
             return corrupt(r, "", "a segment lies outside the file; segment", i);
-        if (kind >= DIGEST_KINDS) return corrupt(r, "", "a segment has an unknown kind of digest", kind);
         segments[i].data = (const char *)r->model->file + offset;
         segments[i].size = size;
-        segments[i].crc32 = kind == 1 ? ln_fb_unsigned(&table, SEGMENT_DIGEST, 8, 0) : -1;
     }
-    r->segments = segments;
-    r->n_segments = (int32_t)tables.count;
+    r->model->segments = segments;
+    r->model->n_segments = (int32_t)tables.count;
     return problem(r);
 }
 
@@ -516,11 +507,7 @@ static linnet_status read_variables(reader *r, const ln_fb_table *root) {
             return status;
         if (!ln_bytes(&v->tensor, &v->bytes))
             return corrupt(r, v->name, "a variable has an unknown dimension; rank", v->tensor.rank);
-        v->crc32 = -1;
-        if (index != -1) {
-            if ((status = get_segment(r, v->name, index, v->bytes, &v->tensor.data))) return status;
-            v->crc32 = r->segments[index].crc32;
-        }
+        if (index != -1 && (status = get_segment(r, v->name, index, v->bytes, &v->tensor.data))) return status;
         total += ln_round_up(v->bytes, LN_ALIGNMENT);
         if (total > limit) {
             ln_fail(r->error, LINNET_TOO_LARGE, "the variables together are too large");
@@ -594,7 +581,7 @@ static linnet_status read_metadata(reader *r, const ln_fb_table *root) {
         ln_fb_table table = ln_fb_table_at(&extras, i);
         const char *target = ln_fb_string(&table, EXTRA_TARGET);
         int64_t index = ln_fb_signed(&table, EXTRA_SEGMENT, 4, -1);
-        if (index < -1 || index >= r->n_segments)
+        if (index < -1 || index >= r->model->n_segments)
             return corrupt(r, target, "an extra names a segment that does not exist", index);
     }
     r->model->metadata = pairs;

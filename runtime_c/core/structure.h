@@ -7,14 +7,18 @@
 #include "core/graph.h"
 #include "generated/op_table.h"
 
-enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096, LN_HEADER_SIZE = 64 };
+enum { LN_MAP_INSTRUCTION = 5, LN_MAP_MOST_INSTRUCTIONS = 4096, LN_HEADER_SIZE = 64, LN_FORMAT_VERSION = 1 };
 
 /* model.c: the header of a file with this structure. */
 void ln_write_header(void *header, const void *structure, uint64_t structure_size, uint64_t file_size);
 
-/* Fills functions, signatures, variables and metadata of the model from the structure (a private, 16-byte-aligned copy
- * in the model's pool). Segments refer to model->file. Errors: CORRUPT, UNSUPPORTED, BAD_ATTRIBUTE, TOO_LARGE,
- * OUT_OF_MEMORY. */
+/* verify.c: the bytes of segments against their digests, and the zeros around them. `strict`: a segment without digest,
+ * or a newer format, is an error too. `out` may be NULL. Errors: CORRUPT (the first problem), NEWER_FORMAT. */
+linnet_status ln_verify_bytes(const linnet_model *model, bool strict, linnet_verified *out, linnet_error *error);
+
+/* Fills functions, signatures, variables, segments and metadata of the model from the structure (a private,
+ * 16-byte-aligned copy in the model's pool). Segments refer to model->file. Errors: CORRUPT, UNSUPPORTED,
+ * BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY. */
 linnet_status ln_read_structure(linnet_model *model, const void *structure, size_t size, linnet_error *error);
 
 /* attributes.c: the op's attribute struct from the Attributes union of a Node table. Lists point into the structure.

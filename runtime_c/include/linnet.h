@@ -154,21 +154,38 @@ LINNET_API int linnet_default_threads(void);
 typedef struct linnet_model_config {
     size_t struct_size;
     const linnet_allocator *allocator; /* NULL: malloc. Copied. */
+    int32_t verify; /* whether the weights are read and checked as linnet_model_verify does. 1: yes, and strictly. -1:
+                     * no. 0: what has a digest is checked when the file is copied, not when it is mapped or borrowed */
 } linnet_model_config;
 
 LINNET_API void linnet_model_config_init(linnet_model_config *config);
 /* Maps the file at `path` and verifies all of its structure. `config` may be NULL.
  * Errors: NOT_FOUND, READ_FAILED, BAD_MAGIC, NEWER_FORMAT, TRUNCATED, CORRUPT, UNSUPPORTED (an op this build does not
- * know), BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+ * know), BAD_ATTRIBUTE, TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT; with config.verify those of linnet_model_verify. */
 LINNET_API linnet_status linnet_model_open(const char *path, const linnet_model_config *config, linnet_model **out,
                                            linnet_error *error);
 /* The same from memory, which must be 16-byte aligned or is copied, and must outlive the model unless copied.
- * `copy` != 0 takes a copy. Errors as linnet_model_open, less NOT_FOUND. */
+ * `copy` != 0 takes a copy, whose weights are checked unless config.verify is -1. Errors as linnet_model_open, less
+ * NOT_FOUND. */
 LINNET_API linnet_status linnet_model_open_memory(const void *data, size_t size, int copy,
                                                   const linnet_model_config *config, linnet_model **out,
                                                   linnet_error *error);
 /* Models are reference-counted: stores, plans and sessions keep theirs alive, so this may be called at any time. */
 LINNET_API void linnet_model_free(linnet_model *model);
+
+typedef struct linnet_verified {
+    int32_t segments;       /* parts of the file outside its structure: weights, initial values, ... */
+    int32_t without_digest; /* those of which nothing can be said */
+    int32_t problems;       /* segments, and gaps between them, that are not as they were written */
+    uint64_t bytes;         /* of the segments that match their digests */
+} linnet_verified;
+
+/* Reads all of the file and checks each segment against its digest, and that what lies around them is 0 (opening has
+ * checked the structure). `strict` != 0: a segment without digest is CORRUPT, and a format newer than this library,
+ * which cannot check all of it, NEWER_FORMAT. `out` may be NULL; it is filled on errors, too. Errors: CORRUPT (names
+ * the first damaged tensor), NEWER_FORMAT, INVALID_ARGUMENT. Thread safe. */
+LINNET_API linnet_status linnet_model_verify(const linnet_model *model, int strict, linnet_verified *out,
+                                             linnet_error *error);
 
 LINNET_API int linnet_model_signature_count(const linnet_model *model);
 /* NULL past the end. */
@@ -183,7 +200,8 @@ LINNET_API linnet_status linnet_model_output(const linnet_model *model, int sign
 LINNET_API int linnet_model_variable_count(const linnet_model *model);
 LINNET_API linnet_status linnet_model_variable(const linnet_model *model, int i, linnet_tensor_info *out);
 /* Value of a metadata key (producer, source, license, ...), or NULL. "digest" is that of the file: 32 hexadecimal
- * digits that tell this model from any other. */
+ * digits that tell this model from any other. It stands for the weights by their digests; linnet_model_verify says
+ * whether they still are those. */
 LINNET_API const char *linnet_model_metadata(const linnet_model *model, const char *key);
 /* Bytes that the model itself holds now: its structures, and the packed weights of its sessions, which all plans share
  * that rearrange the same constants in the same way (linnet_plan_info.packed_weights says what one plan uses). */
@@ -228,8 +246,8 @@ LINNET_API void linnet_checkpoint_config_init(linnet_checkpoint_config *config);
 LINNET_API linnet_status linnet_store_save(linnet_store *store, const char *path,
                                            const linnet_checkpoint_config *config, linnet_error *error);
 /* Takes the variables that the checkpoint holds; others keep their values. On an error no variable has changed. Waits
- * for runs of the store to end. Thread safe. Errors: those of linnet_model_open, OTHER_MODEL, and CORRUPT also when the
- * digest of a variable is wrong. */
+ * for runs of the store to end. Thread safe. Errors: those of linnet_model_open and linnet_model_verify, OTHER_MODEL.
+ */
 LINNET_API linnet_status linnet_store_load(linnet_store *store, const char *path, linnet_error *error);
 
 /* ---- plan: shapes, threads and devices fixed; every byte known; nothing allocated for the run yet -------------- */

@@ -1,5 +1,6 @@
 /* linnet_ext.h - for builders of graphs and for devices outside the library. Versioned apart from linnet.h.
- * Builders: shape rule and evaluation of one op. Devices: a table of functions that a plan may place steps on. */
+ * Builders: shape rule and evaluation of one op, the checksum of segments. Devices: a table of functions that a plan
+ * may place steps on. */
 #ifndef LINNET_EXT_H
 #define LINNET_EXT_H
 
@@ -34,6 +35,10 @@ LINNET_API linnet_status linnet_op_infer(const void *node, size_t size, const li
 LINNET_API linnet_status linnet_op_evaluate(const void *node, size_t size, const linnet_operand *inputs,
                                             int input_count, linnet_operand *outputs, int output_count,
                                             linnet_error *error);
+
+/* CRC-32C (RFC 3720, B.4) of `data` appended to what gave `crc`; begin with 0. The digest of segments in .lnt files,
+ * and of frames in docs/protocol.md. By the processor's instructions where it has them. Thread safe. */
+LINNET_API uint32_t linnet_crc32c(uint32_t crc, const void *data, size_t size);
 
 /* ---- devices --------------------------------------------------------------------------------------------------- */
 

@@ -3,6 +3,8 @@
 #ifndef LN_SYNC_WIRE_H
 #define LN_SYNC_WIRE_H
 
+#include "linnet_ext.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -99,7 +101,9 @@ const char *ln_sync_type_name(uint8_t type);
 const char *ln_sync_refusal_name(ln_sync_refusal why);
 
 /* CRC-32C of data appended to what gave `crc`; begin with 0. By the processor's instructions where it has them. */
-uint32_t ln_sync_crc32c(uint32_t crc, const void *data, size_t size);
+static inline uint32_t ln_sync_crc32c(uint32_t crc, const void *data, size_t size) {
+    return linnet_crc32c(crc, data, size);
+}
 /* linnet's 128-bit digest of data appended to what gave `sum`; begin with {0, 0}. On the wire the words are
  * little-endian, sum[0] first. */
 void ln_sync_digest(const void *data, size_t size, uint64_t sum[2]);

@@ -147,8 +147,11 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
 
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature) {
     linnet_error error;
+    linnet_model_config how;
     const char *name = options->signature ? options->signature : "infer";
-    if (linnet_model_open(options->model, NULL, model, &error)) return tool_fail_record(options->tool, &error);
+    linnet_model_config_init(&how);
+    how.verify = options->verify;
+    if (linnet_model_open(options->model, &how, model, &error)) return tool_fail_record(options->tool, &error);
     *signature = linnet_model_find_signature(*model, name);
     if (*signature < 0) {
         const char *first = linnet_model_signature_name(*model, 0);

@@ -27,6 +27,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "                        file gives\n"
                            "  --output-dir FOLDER   where outputs are written, made if absent; default out\n"
                            "  --checkpoint FILE     trained variables, as linnet-train saves them\n"
+                           "  --verify              check every weight against its digest first\n"
                            "  --signature NAME      entry point; default infer\n"
                            "  --threads N           default: the cores of the largest cluster\n"
                            "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
@@ -53,6 +54,8 @@ static int parse(run_options *o, int argc, char **argv) {
         if (taken == 0) continue;
         if (!strcmp(argv[i], "--random")) {
             o->random = true;
+        } else if (!strcmp(argv[i], "--verify")) {
+            o->common.verify = true;
         } else if (!strcmp(argv[i], "--output-dir")) {
             if (!(o->folder = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--checkpoint")) {

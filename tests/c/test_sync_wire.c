@@ -1,7 +1,5 @@
-/* test_sync_wire.c - CRC-32C against RFC 3720 and a table, at every length and alignment; the frames of
- * docs/protocol.md ("Test vectors") written from structs and read back; every byte of a payload that must be refused.
- */
-#include "sync/crc32c.h"
+/* test_sync_wire.c - the frames of docs/protocol.md ("Test vectors") written from structs and read back; every byte of
+ * a payload that must be refused. */
 #include "sync/wire.h"
 #include "check.h"
 
@@ -9,50 +7,6 @@
 #include <stdlib.h>
 
 enum { MOST = 512 };
-
-static void test_checksum(void) {
-    static const unsigned char read_pdu[48] = {
-        [0] = 1,     [1] = 0xc0,  [16] = 0x14, [22] = 4,
-        [27] = 0x14, [31] = 0x18, [32] = 0x28, [40] = 2}; /* RFC 3720, B.4: an iSCSI SCSI Read (10) PDU */
-    unsigned char bytes[32];
-    memset(bytes, 0, 32);
-    CHECK_INT(ln_sync_crc32c(0, bytes, 32), 0x8a9136aa);
-    memset(bytes, 0xff, 32);
-    CHECK_INT(ln_sync_crc32c(0, bytes, 32), 0x62a8ab43);
-    for (int i = 0; i < 32; i++) bytes[i] = (unsigned char)i;
-    CHECK_INT(ln_sync_crc32c(0, bytes, 32), 0x46dd794e);
-    for (int i = 0; i < 32; i++) bytes[i] = (unsigned char)(31 - i);
-    CHECK_INT(ln_sync_crc32c(0, bytes, 32), 0x113fdb5c);
-    CHECK_INT(ln_sync_crc32c(0, read_pdu, 48), 0xd9963a56);
-    CHECK_INT(ln_sync_crc32c(0, "123456789", 9), 0xe3069283);
-    CHECK_INT(ln_sync_crc32c(0, NULL, 0), 0);
-}
-
-static void test_checksum_ways(void) {
-    enum { SIZE = 60000 };
-    unsigned char *data = malloc(SIZE + 16);
-    uint64_t seed = 42;
-    for (int i = 0; i < SIZE + 16; i++) data[i] = (unsigned char)check_random(&seed);
-    /* The table against the definition: one bit after the other. */
-    for (size_t size = 0; size < 300; size++) {
-        uint32_t crc = 0xffffffffu;
-        for (size_t i = 0; i < size; i++) {
-            crc ^= data[i];
-            for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
-        }
-        CHECK_INT(ln_sync_crc32c_table(0xffffffffu, data, size), crc);
-    }
-    for (size_t at = 0; at < 16; at++)
-        for (size_t size = 0; size < SIZE; size += size < 1700 ? 1 : 997) {
-            const uint32_t before = (uint32_t)(size * 2654435761u), got = ln_sync_crc32c(before, data + at, size);
-            if (got != ~ln_sync_crc32c_table(~before, data + at, size)) CHECK_INT(size, -1);
-            const size_t cut = size / 3;
-            if (got != ln_sync_crc32c(ln_sync_crc32c(before, data + at, cut), data + at + cut, size - cut))
-                CHECK_INT(size, -2);
-        }
-    CHECK(ln_sync_crc32c(1, data, SIZE) != ln_sync_crc32c(0, data, SIZE));
-    free(data);
-}
 
 /* The bytes of the document's vector of this type; returns their number. */
 static size_t vector(const char *name, unsigned char *bytes) {
@@ -351,8 +305,7 @@ static void test_bulk(void) {
 }
 
 int main(void) {
-    test_checksum();
-    test_checksum_ways();
+    CHECK_INT(ln_sync_crc32c(0, "123456789", 9), 0xe3069283); /* tests/c/test_crc32.c has more */
     test_handshake();
     test_manifest();
     test_entries();

@@ -127,11 +127,13 @@ static void one_case(fuzz *f) {
     memcpy(exact, f->m.bytes, f->m.size);
     linnet_model_config_init(&config);
     config.allocator = &allocator;
+    config.verify = -1; /* else few mutants would come further than that */
     status = linnet_model_open_memory(exact, f->m.size, mutant_below(&f->m, 4) == 0, &config, &model, &error);
     f->codes[status < 600 ? status : 599]++;
     check_record(model, &error, status);
     if (status == LINNET_OK) {
         f->opened++;
+        check_record(NULL, &error, linnet_model_verify(model, (int)mutant_below(&f->m, 2), NULL, &error));
         for (int i = 0; i < linnet_model_signature_count(model) && i < 4; i++) plan(f, model, i);
     }
     linnet_model_free(model);

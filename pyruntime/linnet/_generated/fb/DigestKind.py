@@ -5,3 +5,4 @@
 class DigestKind(object):
     none = 0
     crc32 = 1
+    crc32c = 2

@@ -1,20 +1,13 @@
-/* crc32c.h - the ways to compute CRC-32C that crc32c.c chooses from, and three streams at once for processors that have
- * an instruction for it: its result takes three cycles, but one may begin in each. */
-#ifndef LN_SYNC_CRC32C_H
-#define LN_SYNC_CRC32C_H
+/* crc32c_streams.h - CRC-32C for processors that have an instruction for it, in three streams at once: its result takes
+ * three cycles, but one may begin in each.
+ * An ISA's file defines CRC_BYTE(crc, byte), CRC_WORD(crc, 64-bit word) and CRC_PRODUCT(a, b), the product of two
+ * 32-bit polynomials, and includes this. */
+#ifndef LN_CRC32C_STREAMS_H
+#define LN_CRC32C_STREAMS_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "core/crc32.h"
+
 #include <string.h>
-
-/* Each takes and gives the register, which is the complement of the CRC. */
-uint32_t ln_sync_crc32c_table(uint32_t crc, const unsigned char *data, size_t size);
-uint32_t ln_sync_crc32c_sse42(uint32_t crc, const unsigned char *data, size_t size);
-uint32_t ln_sync_crc32c_arm(uint32_t crc, const unsigned char *data, size_t size);
-
-/* Before the rest of this file, an ISA's file defines CRC_BYTE(crc, byte), CRC_WORD(crc, 64-bit word) and
- * CRC_PRODUCT(a, b), the product of two 32-bit polynomials. */
-#ifdef CRC_WORD
 
 enum { CRC_FETCH = 4096 }; /* blocks of this size and more: fetched ahead */
 
@@ -55,7 +48,5 @@ static inline uint32_t crc32c_streams(uint32_t crc, const unsigned char *data, s
     for (; size > 0; data++, size--) crc = CRC_BYTE(crc, *data);
     return crc;
 }
-
-#endif
 
 #endif

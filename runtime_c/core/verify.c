@@ -1,0 +1,121 @@
+/* verify.c - whether the bytes of an open file are those it was written with: every segment against its digest, and
+ * zeros in the header's reserve and between segments. Opening has checked the rest: magic, sizes and structure. */
+#include "core/crc32.h"
+#include "core/structure.h"
+#include "linnet_ext.h"
+
+#include <string.h>
+
+typedef struct verifier {
+    const linnet_model *model;
+    linnet_verified found;
+    linnet_status status;
+    linnet_error *error;
+} verifier;
+
+/* The tensor or variable whose values a segment holds; "" where it is neither's. */
+static const char *name_of(const linnet_model *model, const ln_segment *segment) {
+    for (int32_t f = 0; f < model->n_functions; f++)
+        for (int32_t i = 0; i < model->functions[f].n_values; i++) {
+            const ln_value *value = &model->functions[f].values[i];
+            if (value->tensor.data == segment->data && value->variable < 0) return value->name;
+        }
+    for (int32_t i = 0; i < model->n_variables; i++)
+        if (model->variables[i].tensor.data == segment->data) return model->variables[i].name;
+    return "";
+}
+
+/* The record to fill for one more problem: the first is told, the others are counted. */
+static linnet_error *corrupt(verifier *v, const char *what, const char *name) {
+    linnet_error *error = v->status ? NULL : v->error;
+    v->found.problems++;
+    v->status = LINNET_CORRUPT;
+    ln_fail(error, LINNET_CORRUPT, "%s", what);
+    ln_at_tensor(error, name);
+    ln_hint(error, linnet_model_metadata(v->model, "checkpoint_of")
+                       ? "use an earlier checkpoint"
+                       : "copy the file again, or convert the model again");
+    return error;
+}
+
+static void check_zeros(verifier *v, uint64_t from, uint64_t to) {
+    const unsigned char *file = v->model->file;
+    uint64_t at = from;
+    while (at < to && !file[at]) at++;
+    if (at >= to) return;
+    linnet_error *error = corrupt(v, "a byte that belongs to nothing is not 0", "");
+    ln_expected(error, "zeros at offsets %llu to %llu of the file", (unsigned long long)from,
+                (unsigned long long)to - 1);
+    ln_got(error, "%u at %llu", file[at], (unsigned long long)at);
+}
+
+static void check_segment(verifier *v, int32_t index) {
+    const ln_segment *s = &v->model->segments[index];
+    const bool known = s->digest_kind > LN_DIGEST_NONE && s->digest_kind < LN_DIGEST_KINDS;
+    const bool old = s->digest_kind == LN_DIGEST_CRC32;
+    const uint64_t first = (uint64_t)((const char *)s->data - (const char *)v->model->file);
+    uint32_t got;
+    if (!known) {
+        v->found.without_digest++;
+        return;
+    }
+    got = (old ? ln_crc32 : linnet_crc32c)(0, s->data, (size_t)s->size);
+    if (got == s->digest) {
+        v->found.bytes += s->size;
+        return;
+    }
+    linnet_error *error =
+        corrupt(v, "the bytes of this tensor are not those that the file was written with", name_of(v->model, s));
+    ln_expected(error, "%s %08llx of segment %d: %llu bytes at offset %llu", old ? "CRC-32" : "CRC-32C",
+                (unsigned long long)s->digest, (int)index, (unsigned long long)s->size, (unsigned long long)first);
+    ln_got(error, "%08x", (unsigned)got);
+}
+
+/* Segments stand in order in what linnet writes. Where they do not, what lies between them is not looked for. */
+static void check_gaps(verifier *v, uint64_t end) {
+    const linnet_model *model = v->model;
+    const uint64_t structure = end;
+    for (int pass = 0; pass < 2; pass++, end = structure) {
+        for (int32_t i = 0; i < model->n_segments; i++) {
+            const ln_segment *s = &model->segments[i];
+            const uint64_t first = (uint64_t)((const char *)s->data - (const char *)model->file);
+            if (first < end) return;
+            if (pass) check_zeros(v, end, first);
+            end = first + s->size;
+        }
+        if (pass) check_zeros(v, end, model->file_size);
+    }
+}
+
+linnet_status ln_verify_bytes(const linnet_model *model, bool strict, linnet_verified *out, linnet_error *error) {
+    verifier v = {.model = model, .error = error};
+    const bool newer = model->format_version > LN_FORMAT_VERSION;
+    v.found.segments = model->n_segments;
+    for (int32_t i = 0; i < model->n_segments; i++) check_segment(&v, i);
+    if (!newer) { /* a later version may have put something there */
+        check_zeros(&v, 36, 40);
+        check_zeros(&v, 48, LN_HEADER_SIZE);
+        check_gaps(&v, LN_HEADER_SIZE + model->structure_size);
+    }
+    if (out) *out = v.found;
+    if (v.status || !strict) return v.status;
+    if (newer) {
+        ln_fail(error, LINNET_NEWER_FORMAT, "the file is of a newer format: not all of it can be checked here");
+        ln_expected(error, "format %d", LN_FORMAT_VERSION);
+        ln_got(error, "%u", (unsigned)model->format_version);
+        return ln_hint(error, "use a newer linnet (this is %s)", linnet_version()), LINNET_NEWER_FORMAT;
+    }
+    if (v.found.without_digest) {
+        ln_fail(error, LINNET_CORRUPT, "the file carries no digests by which its weights could be checked");
+        ln_expected(error, "a CRC-32C of every segment");
+        ln_got(error, "%d of %d segments without", (int)v.found.without_digest, (int)model->n_segments);
+        return ln_hint(error, "linnet.Graph.load(path).save(path) adds them"), LINNET_CORRUPT;
+    }
+    return LINNET_OK;
+}
+
+linnet_status linnet_model_verify(const linnet_model *model, int strict, linnet_verified *out, linnet_error *error) {
+    if (out) memset(out, 0, sizeof *out);
+    if (!model) return ln_null_argument(error, "linnet_model_verify", "model");
+    return ln_verify_bytes(model, strict != 0, out, error);
+}
