@@ -137,5 +137,6 @@ def test_the_stream_takes_no_memory() -> None:
     allowed = {"memcpy", "memmove", "memset", "memchr", "strncpy", "strlen", "linnet_crc32c", "_GLOBAL_OFFSET_TABLE_"}
     for file in files:
         listing = run(["objdump", "-t", str(file)])
-        wanted = {line.split()[-1] for line in listing.splitlines() if "*UND*" in line}
+        names = {line.split()[-1] for line in listing.splitlines() if "*UND*" in line} - {"__stack_chk_fail"}
+        wanted = {re.sub(r"^__(\w+)_chk$", r"\1", name) for name in names}  # of _FORTIFY_SOURCE
         assert all(w in allowed or w.startswith(("ln_sync_", "stream_", "ln_crc32c_")) for w in wanted), wanted
