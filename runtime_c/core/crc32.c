@@ -7,13 +7,13 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
-#if defined(__GNUC__) /* what the loader calls before a sanitizer is there */
-#define NOT_SANITIZED __attribute__((no_sanitize("address", "undefined", "thread")))
+#if defined(__GNUC__)
+#define USED __attribute__((used)) /* by the loader alone */
 #else
-#define NOT_SANITIZED
+#define USED
 #endif
 
-#if defined(__GLIBC__) && defined(__has_attribute)
+#if defined(__GLIBC__) && defined(__has_attribute) && !defined(LN_NO_IFUNC)
 #if __has_attribute(ifunc)
 #define LN_HAS_IFUNC
 #endif
@@ -70,7 +70,7 @@ typedef uint32_t crc32c_way(uint32_t crc, const unsigned char *data, size_t size
 
 #if defined(__x86_64__) && !defined(LN_SIMD_SCALAR) /* which is a build of portable code alone (the amalgamation) */
 #define HARDWARE 0
-NOT_SANITIZED static crc32c_way *choose(unsigned long hardware) {
+USED static crc32c_way *choose(unsigned long hardware) {
     const unsigned wanted = 1u << 20 | 1u << 1; /* SSE4.2, PCLMULQDQ */
     unsigned a, b, c, d;
     (void)hardware;
@@ -80,7 +80,7 @@ NOT_SANITIZED static crc32c_way *choose(unsigned long hardware) {
 #elif defined(__aarch64__) && !defined(LN_SIMD_SCALAR)
 enum { HWCAP_CRC32 = 1 << 7 }; /* of Linux' first word of capabilities */
 #define HARDWARE (ln_arm_features() & LN_ARM_CRC ? HWCAP_CRC32 : 0)
-NOT_SANITIZED static crc32c_way *choose(unsigned long hardware) {
+USED static crc32c_way *choose(unsigned long hardware) {
     return hardware & HWCAP_CRC32 ? ln_crc32c_arm : ln_crc32c_table;
 }
 #endif
