@@ -260,8 +260,12 @@ static linnet_status check(linnet_store *store, const linnet_model *checkpoint, 
         if (!t || t->dtype != v->tensor.dtype || t->rank != v->tensor.rank ||
             memcmp(t->dims, v->tensor.dims, (size_t)t->rank * sizeof *t->dims) != 0)
             return damaged(v, "the model has no such variable as the checkpoint holds", error);
-        if (v->crc32 < 0 || v->crc32 != ln_crc32(0, v->tensor.data, (size_t)v->bytes))
-            return damaged(v, "the digest of a variable in the checkpoint is wrong", error);
+        if (v->crc32 < 0 || v->crc32 != ln_crc32(0, v->tensor.data, (size_t)v->bytes)) {
+            damaged(v, "the digest of a variable in the checkpoint is wrong", error);
+            return ln_got(error, "other bytes than were saved, %llu from %llu on", (unsigned long long)v->bytes,
+                          (unsigned long long)((const char *)v->tensor.data - (const char *)checkpoint->file)),
+                   LINNET_CORRUPT;
+        }
     }
     return LINNET_OK;
 }

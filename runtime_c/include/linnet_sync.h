@@ -39,6 +39,8 @@ typedef struct linnet_link_config {
     int32_t heartbeat_ms;    /* 0: 5000, or a third of the lease, at a server; the server's at a worker */
     int32_t lease_ms;        /* silence after which the other side counts as lost; 0: three heartbeats */
     int32_t chunk;           /* bytes of one frame at most, 4096 to 4 MiB; 0: 256 KiB */
+    const char *server_name; /* with certificates: the DNS name or IP address that a server's must carry, for who
+                              * connects to it; NULL: the host of the address; localhost, where that has none */
 } linnet_link_config;
 
 LINNET_API void linnet_link_config_init(linnet_link_config *config);
@@ -78,6 +80,8 @@ typedef struct linnet_server_config {
     const char *metrics; /* address for Prometheus (HTTP, text format); NULL: none */
     int32_t threads;     /* of the updates; 0: linnet_default_threads() */
     const linnet_allocator *allocator; /* NULL: malloc */
+    int32_t repair; /* 1: goes on from what is whole of a damaged journal, which is kept beside it, and refuses workers
+                     * that know of more instead of ending */
 } linnet_server_config;
 
 LINNET_API void linnet_server_config_init(linnet_server_config *config);

@@ -2,13 +2,19 @@
  * Gradients are put straight into the sessions' inputs. */
 #include "sync/apply.h"
 
+#include "sync/combine.h"
 #include "sync/error.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT = 16, LEAST_ROWS = 8, LARGE = 1 << 20 }; /* sessions of one signature; rows; bytes worth more threads */
+enum {
+    KEPT = 16,
+    LEAST_ROWS = 8,
+    LARGE = 1 << 20,
+    BLOCK = 4096
+}; /* sessions of one signature; rows; bytes worth more threads */
 
 /* Where a tensor's gradient goes in a session. */
 typedef struct place {
@@ -236,8 +242,70 @@ static linnet_status run(void *context, linnet_error *error) {
     return LINNET_OK;
 }
 
+/* ---- an update that may overflow -------------------------------------------------------------------------------- */
+
+static bool is_float(int dtype) {
+    return dtype == LINNET_F32 || dtype == LINNET_F64 || dtype == LINNET_F16 || dtype == LINNET_BF16;
+}
+
+static bool is_finite(const linnet_tensor_info *info, const void *data) {
+    if (!is_float(info->dtype)) return true;
+    if (info->dtype == LINNET_F32 || info->dtype == LINNET_F64)
+        return ln_sync_is_finite(data, info->bytes / (info->dtype == LINNET_F64 ? 8 : 4), info->dtype);
+    const uint16_t *half = data, infinite = info->dtype == LINNET_F16 ? 0x7c00 : 0x7f80;
+    for (size_t i = 0; i < info->bytes / 2; i++)
+        if ((half[i] & infinite) == infinite) return false;
+    return true;
+}
+
+/* A variable as it was. */
+typedef struct kept {
+    linnet_tensor_info info;
+    char *data, *copy;
+    bool finite;
+} kept;
+
+/* Blocks that are the same are not written: a table of zeros takes no memory before its rows are used. */
+static void copy_blocks(char *to, const char *from, size_t size) {
+    for (size_t at = 0; at < size; at += BLOCK) {
+        const size_t n = size - at < BLOCK ? size - at : BLOCK;
+        if (memcmp(to + at, from + at, n)) memcpy(to + at, from + at, n);
+    }
+}
+
+static bool keep(ln_sync_sessions *s, kept *all, int count) {
+    for (int i = 0; i < count; i++) {
+        linnet_model_variable(s->model, i, &all[i].info);
+        all[i].data = linnet_store_data(s->store, all[i].info.name, 0, NULL);
+        all[i].copy = all[i].data ? calloc(all[i].info.bytes + 1, 1) : NULL;
+        if (!all[i].copy) return false;
+        copy_blocks(all[i].copy, all[i].data, all[i].info.bytes);
+        all[i].finite = is_finite(&all[i].info, all[i].data);
+    }
+    return true;
+}
+
+/* An update of ordinary gradients is not looked at: that would cost as much as the update. These are rare. */
+static linnet_status try_run(void *context, bool *finite, linnet_error *error) {
+    ln_sync_sessions *s = context;
+    const int count = linnet_model_variable_count(s->model);
+    kept *all = calloc((size_t)count + 1, sizeof *all);
+    linnet_status status = LINNET_OK;
+    *finite = all && keep(s, all, count); /* without the memory for it the step is dropped, too */
+    if (*finite) status = run(s, error);
+    for (int i = 0; *finite && !status && i < count; i++)
+        if (all[i].finite && !is_finite(&all[i].info, all[i].data)) *finite = false;
+    for (int i = 0; !*finite && all && i < count && all[i].copy; i++) {
+        linnet_store_data(s->store, all[i].info.name, 1, NULL); /* it is written */
+        copy_blocks(all[i].data, all[i].copy, all[i].info.bytes);
+    }
+    for (int i = 0; all && i < count; i++) free(all[i].copy);
+    free(all);
+    return status;
+}
+
 ln_sync_apply ln_sync_sessions_apply(ln_sync_sessions *s) {
-    const ln_sync_apply apply = {s, value, prepare, place_gradient, run};
+    const ln_sync_apply apply = {s, value, prepare, place_gradient, run, try_run};
     return apply;
 }
 

@@ -64,6 +64,7 @@ linnet_status ln_sync_secure(const linnet_link_config *config, ln_sync_security 
                                               .certificate = config->certificate,
                                               .private_key = config->private_key,
                                               .authority = config->authority,
+                                              .server_name = config->server_name,
                                               .libssl = config->libssl};
     *out = NULL;
     /* Half a set of certificates is an error there, never a connection without any. */

@@ -24,6 +24,7 @@ typedef struct ln_sync_server_config {
     uint64_t batch;       /* examples of a global batch, shared out in ACK; 0: unsaid */
     uint64_t epoch;       /* of this start, above all earlier ones */
     uint64_t save_every;  /* updates between two snapshots; 0: when asked */
+    bool repaired;        /* it may know less than its workers, which are refused then; else it would end */
 } ln_sync_server_config;
 
 /* How aggregated gradients become new values. Of one update: prepare, place (per tensor that is pushed), update. */
@@ -37,6 +38,9 @@ typedef struct ln_sync_apply {
      * part, ascending. */
     void (*place)(void *context, uint32_t tensor, int64_t **ids, void **gradient);
     linnet_status (*update)(void *context, linnet_error *error);
+    /* The same for gradients so large that the update may overflow. *finite false: a variable was not finite after it,
+     * and all are as they were before. NULL: like update. */
+    linnet_status (*try_update)(void *context, bool *finite, linnet_error *error);
 } ln_sync_apply;
 
 /* Where state outlives the process. NULL: nowhere. */
@@ -61,6 +65,9 @@ void ln_sync_server_release(ln_sync_server *server);
 linnet_status ln_sync_server_restore(ln_sync_server *server, const char *table, linnet_error *error);
 /* Makes a journalled update again; one that the snapshot holds already is skipped. */
 linnet_status ln_sync_server_replay(ln_sync_server *server, const void *record, size_t size, linnet_error *error);
+
+/* So many bytes of the journal's end were not whole, for the status. */
+void ln_sync_server_left_out(ln_sync_server *server, uint64_t bytes);
 
 /* ---- connections ------------------------------------------------------------------------------------------------ */
 

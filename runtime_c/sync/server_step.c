@@ -1,11 +1,13 @@
 /* server_step.c - a step that closes: gradients of its workers are combined, journalled, and the update is made.
- * Nothing is changed before the journal has the step; what then fails ends the server, and a restart tries again. */
+ * Nothing is changed before the journal has the step; what then fails ends the server, and a restart tries again. What
+ * overflows is dropped before: finite pushes leave finite variables. */
 #include "sync/combine.h"
 #include "sync/compress.h"
 #include "sync/error.h"
 #include "sync/rows.h"
 #include "sync/server_state.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +19,12 @@ typedef struct contributors {
     ln_sync_rows_part *parts;
     uint32_t count; /* members, without those folded */
     double divisor;
+    ln_sync_size size; /* of the largest element of what was combined */
 } contributors;
+
+static void measure(contributors *all, ln_sync_size size) {
+    if (size > all->size) all->size = size;
+}
 
 static void free_contributors(contributors *all) {
     free(all->members);
@@ -58,7 +65,9 @@ static void scale_sums(const ln_sync_server *s, sync_group *g) {
     for (uint32_t t = 0; t < s->manifest->count; t++) {
         const ln_sync_variable *v = &s->manifest->variables[t];
         const void *sum = g->sums[t].data;
-        if (sum) ln_sync_combine(&sum, &g->weight, 1, 0, v->elements, v->gradient, g->sums[t].data);
+        if (sum &&
+            ln_sync_combine(&sum, &g->weight, 1, 0, v->elements, v->gradient, g->sums[t].data) == LN_SYNC_INFINITE)
+            g->infinite = true;
     }
     g->equal = false;
 }
@@ -74,11 +83,11 @@ static void combine_dense(const ln_sync_server *s, const sync_group *g, contribu
         if (all->weights) all->weights[n] = all->members[i]->commit.weight;
         all->sources[n++] = all->members[i]->pushes[t].values.data;
     }
-    ln_sync_combine(all->sources, all->weights, n, all->divisor, v->elements, v->gradient, out);
+    measure(all, ln_sync_combine(all->sources, all->weights, n, all->divisor, v->elements, v->gradient, out));
 }
 
 /* Sums the rows that were pushed of a sparse tensor; s->rows[t] is how many there are then. */
-static bool combine_rows(ln_sync_server *s, const sync_group *g, const contributors *all, uint32_t t) {
+static bool combine_rows(ln_sync_server *s, const sync_group *g, contributors *all, uint32_t t) {
     const ln_sync_variable *v = &s->manifest->variables[t];
     sync_tensor *tensor = &s->tensors[t];
     uint64_t total = 0;
@@ -101,6 +110,7 @@ static bool combine_rows(ln_sync_server *s, const sync_group *g, const contribut
         return false;
     s->rows[t] = ln_sync_rows_sum(all->parts, n, (size_t)v->row_elements, v->gradient == LINNET_F64, all->divisor,
                                   s->merged.data, tensor->ids.data, tensor->rows.data);
+    measure(all, ln_sync_size_of(tensor->rows.data, s->rows[t] * v->row_elements, v->gradient));
     return true;
 }
 
@@ -166,16 +176,41 @@ static void store_mean(ln_sync_server *s, uint32_t t) {
         memcpy(to, values, (size_t)v->bytes);
 }
 
-/* The update, of what was placed. */
-linnet_status ln_sync_make_update(ln_sync_server *s, linnet_error *error) {
-    const linnet_status status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
-    if (status) return status;
+/* Weights that the gradients' dtype cannot hold make what they weigh infinite, or nothing. */
+static bool are_weights(const ln_sync_server *s, const sync_group *g, const contributors *all) {
+    double least = DBL_MIN, most = DBL_MAX;
+    if (!all->weights) return true;
+    for (uint32_t t = 0; t < s->manifest->count; t++)
+        if (s->manifest->variables[t].gradient == LINNET_F32) least = (double)FLT_MIN, most = (double)FLT_MAX;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const sync_member *m = g->members[i];
+        if (m->committed && m->finite && !(m->commit.weight >= least && m->commit.weight <= most)) return false;
+    }
+    return all->divisor >= least && all->divisor <= most;
+}
+
+/* The step changes nothing: each of its pushes was finite, and together they are not. */
+static void drop(ln_sync_server *s, sync_group *g) {
+    for (uint32_t i = 0; i < g->count; i++)
+        if (g->members[i]->committed) g->members[i]->finite = false;
+    g->finite = 0;
+    g->not_finite++;
+    s->steps_not_finite++;
+}
+
+static void finish_update(ln_sync_server *s) {
     s->version++;
     for (uint32_t t = 0; t < s->manifest->count; t++) {
         if (s->manifest->variables[t].entry.kind == LN_SYNC_AVERAGED) store_mean(s, t);
         s->tensors[t].changed = s->version;
     }
-    return LINNET_OK;
+}
+
+/* The update, of what was placed. */
+linnet_status ln_sync_make_update(ln_sync_server *s, linnet_error *error) {
+    const linnet_status status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
+    if (!status) finish_update(s);
+    return status;
 }
 
 linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error *error) {
@@ -185,10 +220,24 @@ linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error 
         free_contributors(&all);
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the workers of a step");
     }
-    const bool some = all.count + g->folded > 0;
+    bool some = all.count + g->folded > 0, finite = true, made = false;
     if (some) status = combine(s, g, &all, error);
+    if (!status && some && !s->manifest->takes_not_finite)
+        finite = all.size != LN_SYNC_INFINITE && !g->infinite && are_weights(s, g, &all);
+    if (!status && some && finite && all.size == LN_SYNC_LARGE && s->apply.try_update) {
+        ln_sync_detach(s);
+        status = s->apply.try_update(s->apply.context, &finite, error);
+        made = finite;
+    }
+    if (!status && !finite) {
+        drop(s, g);
+        some = false;
+    }
     if (!status) status = ln_sync_append_record(s, g, some, error);
-    if (!status && some) status = ln_sync_make_update(s, error);
+    if (!status && some && made)
+        finish_update(s);
+    else if (!status && some)
+        status = ln_sync_make_update(s, error);
     if (!status) s->sequence++;
     free_contributors(&all);
     return status;
@@ -213,7 +262,9 @@ static bool fold(ln_sync_server *s, sync_group *g, sync_member *m) {
         if (!g->folded) memset(g->sums[t].data, 0, (size_t)(v->elements * v->gradient_size));
         sources[0] = g->sums[t].data;
         sources[1] = m->pushes[t].values.data;
-        ln_sync_combine(sources, g->equal ? NULL : weights, 2, 0, v->elements, v->gradient, g->sums[t].data);
+        if (ln_sync_combine(sources, g->equal ? NULL : weights, 2, 0, v->elements, v->gradient, g->sums[t].data) ==
+            LN_SYNC_INFINITE)
+            g->infinite = true;
         ln_sync_empty(s, &m->pushes[t].values);
         ln_sync_empty(s, &m->pushes[t].coded);
     }

@@ -393,7 +393,8 @@ static void journal(void) {
         step(0, i, 0.1f * (float)(i + 1));
         step(1, i, 0.3f);
     }
-    const struct world before = world;
+    static struct world before;
+    before = world;
     end();
     for (int skip = 0; skip < 2; skip++) {
         begin(config);
