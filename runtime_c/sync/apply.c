@@ -2,9 +2,10 @@
  * Gradients are put straight into the sessions' inputs. */
 #include "sync/apply.h"
 
-#include "sync/combine.h"
 #include "sync/error.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,18 +245,24 @@ static linnet_status run(void *context, linnet_error *error) {
 
 /* ---- an update that may overflow -------------------------------------------------------------------------------- */
 
-static bool is_float(int dtype) {
-    return dtype == LINNET_F32 || dtype == LINNET_F64 || dtype == LINNET_F16 || dtype == LINNET_BF16;
-}
-
-static bool is_finite(const linnet_tensor_info *info, const void *data) {
-    if (!is_float(info->dtype)) return true;
-    if (info->dtype == LINNET_F32 || info->dtype == LINNET_F64)
-        return ln_sync_is_finite(data, info->bytes / (info->dtype == LINNET_F64 ? 8 : 4), info->dtype);
-    const uint16_t *half = data, infinite = info->dtype == LINNET_F16 ? 0x7c00 : 0x7f80;
-    for (size_t i = 0; i < info->bytes / 2; i++)
-        if ((half[i] & infinite) == infinite) return false;
-    return true;
+/* Of a variable's elements, as ln_sync_size says. */
+static ln_sync_size size_of(const linnet_tensor_info *info, const void *data) {
+    const float *f32 = data;
+    const double *f64 = data;
+    const uint16_t *half = data;
+    bool large = info->dtype == LINNET_F16, infinite = false;
+    if (info->dtype == LINNET_F32)
+        for (size_t i = 0; i < info->bytes / 4; i++)
+            large |= fabsf(f32[i]) >= 0x1p95f, infinite |= !(fabsf(f32[i]) <= FLT_MAX);
+    else if (info->dtype == LINNET_F64)
+        for (size_t i = 0; i < info->bytes / 8; i++)
+            large |= fabs(f64[i]) >= 0x1p767, infinite |= !(fabs(f64[i]) <= DBL_MAX);
+    else if (info->dtype == LINNET_BF16)
+        for (size_t i = 0; i < info->bytes / 2; i++)
+            large |= (half[i] & 0x7fff) >= 0x6f00, infinite |= (half[i] & 0x7fff) >= 0x7f80;
+    else if (info->dtype == LINNET_F16)
+        for (size_t i = 0; i < info->bytes / 2; i++) infinite |= (half[i] & 0x7fff) >= 0x7c00;
+    return infinite ? LN_SYNC_INFINITE : large ? LN_SYNC_LARGE : LN_SYNC_ORDINARY;
 }
 
 /* A variable as it was. */
@@ -280,22 +287,24 @@ static bool keep(ln_sync_sessions *s, kept *all, int count) {
         all[i].copy = all[i].data ? calloc(all[i].info.bytes + 1, 1) : NULL;
         if (!all[i].copy) return false;
         copy_blocks(all[i].copy, all[i].data, all[i].info.bytes);
-        all[i].finite = is_finite(&all[i].info, all[i].data);
+        all[i].finite = size_of(&all[i].info, all[i].data) != LN_SYNC_INFINITE;
     }
     return true;
 }
 
 /* An update of ordinary gradients is not looked at: that would cost as much as the update. These are rare. */
-static linnet_status try_run(void *context, bool *finite, linnet_error *error) {
+static linnet_status try_run(void *context, ln_sync_size *size, linnet_error *error) {
     ln_sync_sessions *s = context;
     const int count = linnet_model_variable_count(s->model);
     kept *all = calloc((size_t)count + 1, sizeof *all);
-    linnet_status status = LINNET_OK;
-    *finite = all && keep(s, all, count); /* without the memory for it the step is dropped, too */
-    if (*finite) status = run(s, error);
-    for (int i = 0; *finite && !status && i < count; i++)
-        if (all[i].finite && !is_finite(&all[i].info, all[i].data)) *finite = false;
-    for (int i = 0; !*finite && all && i < count && all[i].copy; i++) {
+    const bool tried = all && keep(s, all, count);
+    linnet_status status = tried ? run(s, error) : LINNET_OK;
+    *size = tried ? LN_SYNC_ORDINARY : LN_SYNC_INFINITE; /* without the memory for it the step is dropped, too */
+    for (int i = 0; tried && !status && i < count; i++) {
+        const ln_sync_size one = size_of(&all[i].info, all[i].data);
+        if (one > *size && (all[i].finite || one != LN_SYNC_INFINITE)) *size = one;
+    }
+    for (int i = 0; tried && !status && *size == LN_SYNC_INFINITE && i < count; i++) {
         linnet_store_data(s->store, all[i].info.name, 1, NULL); /* it is written */
         copy_blocks(all[i].data, all[i].copy, all[i].info.bytes);
     }

@@ -77,8 +77,8 @@ enum { BLOCK = 512 };
         return most;                                                                                                   \
     }
 
-DEFINE(float, int32_t, INT32_C(0x7fffffff), INT32_C(0x5f000000), INT32_C(0x7f7fffff), f32)
-DEFINE(double, int64_t, INT64_C(0x7fffffffffffffff), INT64_C(0x5fe0000000000000), INT64_C(0x7fefffffffffffff), f64)
+DEFINE(float, int32_t, INT32_C(0x7fffffff), INT32_C(0x4f000000), INT32_C(0x7f7fffff), f32)
+DEFINE(double, int64_t, INT64_C(0x7fffffffffffffff), INT64_C(0x4fe0000000000000), INT64_C(0x7fefffffffffffff), f64)
 
 ln_sync_size ln_sync_combine(const void *const *sources, const double *weights, uint32_t count, double divisor,
                              uint64_t elements, int dtype, void *out) {

@@ -3,11 +3,7 @@
 #ifndef LN_SYNC_COMBINE_H
 #define LN_SYNC_COMBINE_H
 
-#include <stdbool.h>
-#include <stdint.h>
-
-/* How large the largest element is. LARGE: from 2^63 on (f64: 2^511), from where squares overflow. */
-typedef enum ln_sync_size { LN_SYNC_ORDINARY, LN_SYNC_LARGE, LN_SYNC_INFINITE } ln_sync_size;
+#include "sync/server_core.h"
 
 /* out = (0 + s0 + s1 + ...) / divisor, or (0 + w0 s0 + w1 s1 + ...) / divisor, element by element; divisor 0 or 1: not
  * divided. weights NULL: all one. dtype: LINNET_F32 or LINNET_F64. out may be s0. */

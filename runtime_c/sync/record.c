@@ -6,6 +6,7 @@
  * (i64, of the shard's part) and the combined gradient as they lie in memory. One without members and tensors: the
  * group skips to the step behind it. */
 #include "sync/bytes.h"
+#include "sync/combine.h"
 #include "sync/error.h"
 #include "sync/server_state.h"
 
@@ -165,6 +166,25 @@ static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, si
     return left ? damaged(error, "a record is too long") : LINNET_OK;
 }
 
+/* As it was made the first time: what may overflow is tried, and did not. */
+static linnet_status make_again(ln_sync_server *s, linnet_error *error) {
+    ln_sync_size size = LN_SYNC_ORDINARY;
+    bool made, finite;
+    linnet_status status;
+    for (uint32_t t = 0; t < s->manifest->count; t++) {
+        const ln_sync_variable *v = &s->manifest->variables[t];
+        int64_t *ids;
+        void *values;
+        if (!is_in(s, t)) continue;
+        ln_sync_placed(s, t, &ids, &values);
+        const ln_sync_size one = ln_sync_size_of(values, value_bytes(s, t) / v->gradient_size, v->gradient);
+        if (one > size) size = one;
+    }
+    status = ln_sync_try_update(s, size, &made, &finite, error);
+    if (status) return status;
+    return finite ? ln_sync_make_update(s, made, error) : damaged(error, "an update that is not finite");
+}
+
 linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_t size, linnet_error *error) {
     const unsigned char *at = record;
     uint32_t group, members, tensors;
@@ -186,7 +206,7 @@ linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_
     if (!status && tensors) status = ln_sync_prepare_step(s, error);
     if (!status && tensors) status = take_tensors(s, at, size, tensors, true, error);
     if (!status) status = take_members(s, (const unsigned char *)record + HEAD, members, group, step, error);
-    if (!status && tensors) status = ln_sync_make_update(s, error);
+    if (!status && tensors) status = make_again(s, error);
     if (status) return status;
     s->sequence++;
     s->journal_records++;
@@ -202,6 +222,7 @@ char *ln_sync_write_table(const ln_sync_server *s) {
     if (!text) return NULL;
     used = (size_t)snprintf(text, size, "linnet-sync 1 %" PRIu64 " %" PRIu64 "\n", s->sequence, s->version);
     if (s->forgot_epoch) used += (size_t)snprintf(text + used, size - used, "forgot %" PRIu64 "\n", s->forgot_epoch);
+    if (s->large) used += (size_t)snprintf(text + used, size - used, "large\n");
     for (uint32_t i = 0; i < s->group_count; i++)
         used += (size_t)snprintf(text + used, size - used, "group %" PRIu32 " %" PRIu64 "\n", s->groups[i]->id,
                                  s->groups[i]->step);
@@ -223,7 +244,9 @@ linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linne
     for (const char *line = strchr(table, '\n'); line && *++line; line = strchr(line, '\n')) {
         sync_group *g;
         sync_member *m;
-        if (sscanf(line, "forgot %" SCNu64, &step) == 1) {
+        if (!strncmp(line, "large\n", 6)) {
+            s->large = true;
+        } else if (sscanf(line, "forgot %" SCNu64, &step) == 1) {
             s->forgot_epoch = step;
         } else if (sscanf(line, "group %" SCNu32 " %" SCNu64, &id, &step) == 2) {
             if (!(g = ln_sync_group(s, id, true))) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");

@@ -142,6 +142,8 @@ linnet_status ln_sync_server_new(const ln_sync_manifest *manifest, const ln_sync
     s->saved_sequence = LN_SYNC_NONE;
     s->began = s->saved_at = s->now = host->clock(host->context);
     s->wake_end = &s->wake_first;
+    for (uint32_t t = 0; t < manifest->count; t++)
+        s->large = s->large || manifest->variables[t].entry.dtype == LINNET_F16;
     s->tensors = calloc(manifest->count + 1, sizeof *s->tensors);
     s->rows = calloc(manifest->count + 1, sizeof *s->rows);
     s->record_parts = calloc(3 * (size_t)manifest->count + 1, sizeof *s->record_parts);

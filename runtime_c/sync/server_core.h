@@ -27,6 +27,10 @@ typedef struct ln_sync_server_config {
     bool repaired;        /* it may know less than its workers, which are refused then; else it would end */
 } ln_sync_server_config;
 
+/* How large the largest element is. LARGE gradients: from 2^31 on (f64: 2^255); variables: from 2^95 (2^767), and all
+ * in f16. From variables and gradients below that no update overflows by itself: it would take 2^30 of them. */
+typedef enum ln_sync_size { LN_SYNC_ORDINARY, LN_SYNC_LARGE, LN_SYNC_INFINITE } ln_sync_size;
+
 /* How aggregated gradients become new values. Of one update: prepare, place (per tensor that is pushed), update. */
 typedef struct ln_sync_apply {
     void *context;
@@ -38,9 +42,9 @@ typedef struct ln_sync_apply {
      * part, ascending. */
     void (*place)(void *context, uint32_t tensor, int64_t **ids, void **gradient);
     linnet_status (*update)(void *context, linnet_error *error);
-    /* The same for gradients so large that the update may overflow. *finite false: a variable was not finite after it,
-     * and all are as they were before. NULL: like update. */
-    linnet_status (*try_update)(void *context, bool *finite, linnet_error *error);
+    /* The same where gradients or variables are so large that it may overflow. *size: of the variables afterwards;
+     * INFINITE: one was not finite, and all are as they were before. NULL: like update. */
+    linnet_status (*try_update)(void *context, ln_sync_size *size, linnet_error *error);
 } ln_sync_apply;
 
 /* Where state outlives the process. NULL: nowhere. */

@@ -165,6 +165,7 @@ struct ln_sync_server {
     linnet_error failure;
     uint64_t forgot_epoch; /* the last one in which a worker was forgotten that may come again; 0: never */
     uint64_t left_out;     /* bytes of the journal */
+    bool large;            /* variables are: every update is tried */
     /* for people */
     uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
     uint64_t lost_received, lost_sent; /* bytes of connections that ended */
@@ -229,7 +230,10 @@ void ln_sync_send_ack(sync_connection *c);
 linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
 linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* for server->rows */
 void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
-linnet_status ln_sync_make_update(ln_sync_server *server, linnet_error *error);
+/* size: of what was placed. *finite false: it overflows, and nothing is changed. */
+linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool *made, bool *finite,
+                                 linnet_error *error);
+linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: by try_update */
 void ln_sync_fold(ln_sync_server *server, sync_group *group); /* those at the front of the order */
 
 /* ---- record.c: what the journal and snapshots keep */

@@ -198,19 +198,34 @@ static void drop(ln_sync_server *s, sync_group *g) {
     s->steps_not_finite++;
 }
 
-static void finish_update(ln_sync_server *s) {
+/* What may overflow is tried before anything else is done with it. *made: it was tried, and is in place. */
+linnet_status ln_sync_try_update(ln_sync_server *s, ln_sync_size size, bool *made, bool *finite, linnet_error *error) {
+    ln_sync_size left = LN_SYNC_ORDINARY;
+    linnet_status status;
+    *made = *finite = true;
+    if (!s->apply.try_update || (size == LN_SYNC_ORDINARY && !s->large)) {
+        *made = false;
+        return LINNET_OK;
+    }
+    ln_sync_detach(s);
+    status = s->apply.try_update(s->apply.context, &left, error);
+    if (status) return status;
+    *made = *finite = left != LN_SYNC_INFINITE;
+    if (*made) s->large = left == LN_SYNC_LARGE;
+    return LINNET_OK;
+}
+
+/* The update, of what was placed. */
+linnet_status ln_sync_make_update(ln_sync_server *s, bool made, linnet_error *error) {
+    linnet_status status = LINNET_OK;
+    if (!made) status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
+    if (status) return status;
     s->version++;
     for (uint32_t t = 0; t < s->manifest->count; t++) {
         if (s->manifest->variables[t].entry.kind == LN_SYNC_AVERAGED) store_mean(s, t);
         s->tensors[t].changed = s->version;
     }
-}
-
-/* The update, of what was placed. */
-linnet_status ln_sync_make_update(ln_sync_server *s, linnet_error *error) {
-    const linnet_status status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
-    if (!status) finish_update(s);
-    return status;
+    return LINNET_OK;
 }
 
 linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error *error) {
@@ -224,20 +239,13 @@ linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error 
     if (some) status = combine(s, g, &all, error);
     if (!status && some && !s->manifest->takes_not_finite)
         finite = all.size != LN_SYNC_INFINITE && !g->infinite && are_weights(s, g, &all);
-    if (!status && some && finite && all.size == LN_SYNC_LARGE && s->apply.try_update) {
-        ln_sync_detach(s);
-        status = s->apply.try_update(s->apply.context, &finite, error);
-        made = finite;
-    }
+    if (!status && some && finite) status = ln_sync_try_update(s, all.size, &made, &finite, error);
     if (!status && !finite) {
         drop(s, g);
         some = false;
     }
     if (!status) status = ln_sync_append_record(s, g, some, error);
-    if (!status && some && made)
-        finish_update(s);
-    else if (!status && some)
-        status = ln_sync_make_update(s, error);
+    if (!status && some) status = ln_sync_make_update(s, made, error);
     if (!status) s->sequence++;
     free_contributors(&all);
     return status;
