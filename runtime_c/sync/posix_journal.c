@@ -43,11 +43,15 @@ static linnet_status damaged(const ln_sync_journal *j, uint64_t at, linnet_error
                                "keeps the file aside; acknowledged updates from there on are lost");
 }
 
+static bool is_older(const ln_sync_journal *j, const unsigned char *head) {
+    return !memcmp(head, j->head, 4) && get32(head + 4) < VERSION && !memcmp(head + 8, j->head + 8, HEAD - 8);
+}
+
 /* The file has another head than ours. */
 static linnet_status foreign(const ln_sync_journal *j, const unsigned char *head, linnet_error *error) {
+    const bool older = is_older(j, head);
     int at = 0;
     while (head[at] == j->head[at]) at++;
-    const bool older = at == 4 && get32(head + 4) < VERSION;
     ln_sync_fail(error, LINNET_OTHER_MODEL,
                  older ? "this is the journal of an older version of linnet"
                        : "this is no journal of a server of this model");
@@ -94,6 +98,8 @@ linnet_status ln_sync_journal_open(const char *path, const char *digest, bool fs
         status = begin(j, error);
     } else if (pread(j->fd, head, HEAD, 0) != HEAD) {
         status = failed(j, "the journal cannot be read", error);
+    } else if (info.st_size == HEAD && is_older(j, head)) { /* nothing is in it */
+        status = begin(j, error);
     } else if (memcmp(head, j->head, HEAD)) {
         status = foreign(j, head, error);
     } else {
