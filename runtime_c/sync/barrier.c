@@ -163,7 +163,6 @@ static void close_step(ln_sync_server *s, sync_group *g) {
     if (s->config.batch) share_out(s);
     g->step++;
     g->folded = 0;
-    g->infinite = false;
     for (uint32_t i = 0; i < g->count; i++) decide(s, g->members[i], step);
     ln_sync_count_group(g);
     if (s->config.save_every && s->storage.save && s->version - s->saved_version >= s->config.save_every &&

@@ -6,7 +6,6 @@
  * (i64, of the shard's part) and the combined gradient as they lie in memory. One without members and tensors: the
  * group skips to the step behind it. */
 #include "sync/bytes.h"
-#include "sync/combine.h"
 #include "sync/error.h"
 #include "sync/server_state.h"
 
@@ -168,19 +167,8 @@ static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, si
 
 /* As it was made the first time: what may overflow is tried, and did not. */
 static linnet_status make_again(ln_sync_server *s, linnet_error *error) {
-    ln_sync_size size = LN_SYNC_ORDINARY;
     bool made, finite;
-    linnet_status status;
-    for (uint32_t t = 0; t < s->manifest->count; t++) {
-        const ln_sync_variable *v = &s->manifest->variables[t];
-        int64_t *ids;
-        void *values;
-        if (!is_in(s, t)) continue;
-        ln_sync_placed(s, t, &ids, &values);
-        const ln_sync_size one = ln_sync_size_of(values, value_bytes(s, t) / v->gradient_size, v->gradient);
-        if (one > size) size = one;
-    }
-    status = ln_sync_try_update(s, size, &made, &finite, error);
+    const linnet_status status = ln_sync_try_update(s, ln_sync_size_placed(s), &made, &finite, error);
     if (status) return status;
     return finite ? ln_sync_make_update(s, made, error) : damaged(error, "an update that is not finite");
 }

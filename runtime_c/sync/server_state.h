@@ -70,6 +70,7 @@ struct sync_member {
     sync_push *pushes; /* per tensor; NULL: none yet */
     uint32_t begun;    /* messages that have begun */
     bool committed, finite, folded;
+    ln_sync_size size; /* of the largest element that it has pushed */
     ln_sync_commit commit;
     /* for people, and for shares */
     char name[17], peer[64];
@@ -92,7 +93,6 @@ struct sync_group {
     sync_buffer *sums; /* per tensor */
     uint32_t folded;
     double weight, weights; /* of the first folded; the sum */
-    bool infinite;          /* `sums` have overflowed */
     bool equal;             /* all weights so far are `weight`, and the sums are unweighted */
     double loss;
     uint64_t not_finite; /* steps that were dropped whole */
@@ -231,6 +231,7 @@ linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linn
 linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* for server->rows */
 void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
 /* size: of what was placed. *finite false: it overflows, and nothing is changed. */
+ln_sync_size ln_sync_size_placed(ln_sync_server *server);
 linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool *made, bool *finite,
                                  linnet_error *error);
 linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: by try_update */

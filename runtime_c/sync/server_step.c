@@ -19,12 +19,7 @@ typedef struct contributors {
     ln_sync_rows_part *parts;
     uint32_t count; /* members, without those folded */
     double divisor;
-    ln_sync_size size; /* of the largest element of what was combined */
 } contributors;
-
-static void measure(contributors *all, ln_sync_size size) {
-    if (size > all->size) all->size = size;
-}
 
 static void free_contributors(contributors *all) {
     free(all->members);
@@ -65,9 +60,7 @@ static void scale_sums(const ln_sync_server *s, sync_group *g) {
     for (uint32_t t = 0; t < s->manifest->count; t++) {
         const ln_sync_variable *v = &s->manifest->variables[t];
         const void *sum = g->sums[t].data;
-        if (sum &&
-            ln_sync_combine(&sum, &g->weight, 1, 0, v->elements, v->gradient, g->sums[t].data) == LN_SYNC_INFINITE)
-            g->infinite = true;
+        if (sum) ln_sync_combine(&sum, &g->weight, 1, 0, v->elements, v->gradient, g->sums[t].data);
     }
     g->equal = false;
 }
@@ -83,11 +76,11 @@ static void combine_dense(const ln_sync_server *s, const sync_group *g, contribu
         if (all->weights) all->weights[n] = all->members[i]->commit.weight;
         all->sources[n++] = all->members[i]->pushes[t].values.data;
     }
-    measure(all, ln_sync_combine(all->sources, all->weights, n, all->divisor, v->elements, v->gradient, out));
+    ln_sync_combine(all->sources, all->weights, n, all->divisor, v->elements, v->gradient, out);
 }
 
 /* Sums the rows that were pushed of a sparse tensor; s->rows[t] is how many there are then. */
-static bool combine_rows(ln_sync_server *s, const sync_group *g, contributors *all, uint32_t t) {
+static bool combine_rows(ln_sync_server *s, const sync_group *g, const contributors *all, uint32_t t) {
     const ln_sync_variable *v = &s->manifest->variables[t];
     sync_tensor *tensor = &s->tensors[t];
     uint64_t total = 0;
@@ -110,7 +103,6 @@ static bool combine_rows(ln_sync_server *s, const sync_group *g, contributors *a
         return false;
     s->rows[t] = ln_sync_rows_sum(all->parts, n, (size_t)v->row_elements, v->gradient == LINNET_F64, all->divisor,
                                   s->merged.data, tensor->ids.data, tensor->rows.data);
-    measure(all, ln_sync_size_of(tensor->rows.data, s->rows[t] * v->row_elements, v->gradient));
     return true;
 }
 
@@ -189,6 +181,35 @@ static bool are_weights(const ln_sync_server *s, const sync_group *g, const cont
     return all->divisor >= least && all->divisor <= most;
 }
 
+ln_sync_size ln_sync_size_placed(ln_sync_server *s) {
+    ln_sync_size most = LN_SYNC_ORDINARY;
+    for (uint32_t t = 0; t < s->manifest->count; t++) {
+        const ln_sync_variable *v = &s->manifest->variables[t];
+        const bool sparse = v->entry.kind == LN_SYNC_SPARSE;
+        ln_sync_size size;
+        int64_t *ids;
+        void *values;
+        if (!v->gradient || (sparse && !s->rows[t])) continue;
+        ln_sync_placed(s, t, &ids, &values);
+        size = ln_sync_size_of(values, sparse ? s->rows[t] * v->row_elements : v->elements, v->gradient);
+        if (size == LN_SYNC_LARGE && v->entry.kind == LN_SYNC_AVERAGED) continue; /* no update goes on from it */
+        if (size > most) most = size;
+    }
+    return most;
+}
+
+/* How large what was placed is. A mean is not above the largest of what it is made of: where all of that is ordinary,
+ * as it was found to be when it came, nothing is looked at again. */
+static ln_sync_size size_of_step(ln_sync_server *s, const sync_group *g, const contributors *all) {
+    bool ordinary = true;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const sync_member *m = g->members[i];
+        if (!m->committed || !m->finite) continue;
+        ordinary = ordinary && m->size == LN_SYNC_ORDINARY && (!all->weights || m->commit.weight < 0x1p64);
+    }
+    return ordinary ? LN_SYNC_ORDINARY : ln_sync_size_placed(s);
+}
+
 /* The step changes nothing: each of its pushes was finite, and together they are not. */
 static void drop(ln_sync_server *s, sync_group *g) {
     for (uint32_t i = 0; i < g->count; i++)
@@ -237,9 +258,11 @@ linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error 
     }
     bool some = all.count + g->folded > 0, finite = true, made = false;
     if (some) status = combine(s, g, &all, error);
-    if (!status && some && !s->manifest->takes_not_finite)
-        finite = all.size != LN_SYNC_INFINITE && !g->infinite && are_weights(s, g, &all);
-    if (!status && some && finite) status = ln_sync_try_update(s, all.size, &made, &finite, error);
+    if (!status && some) {
+        const ln_sync_size size = size_of_step(s, g, &all);
+        finite = s->manifest->takes_not_finite || (size != LN_SYNC_INFINITE && are_weights(s, g, &all));
+        if (finite) status = ln_sync_try_update(s, size, &made, &finite, error);
+    }
     if (!status && !finite) {
         drop(s, g);
         some = false;
@@ -270,9 +293,7 @@ static bool fold(ln_sync_server *s, sync_group *g, sync_member *m) {
         if (!g->folded) memset(g->sums[t].data, 0, (size_t)(v->elements * v->gradient_size));
         sources[0] = g->sums[t].data;
         sources[1] = m->pushes[t].values.data;
-        if (ln_sync_combine(sources, g->equal ? NULL : weights, 2, 0, v->elements, v->gradient, g->sums[t].data) ==
-            LN_SYNC_INFINITE)
-            g->infinite = true;
+        ln_sync_combine(sources, g->equal ? NULL : weights, 2, 0, v->elements, v->gradient, g->sums[t].data);
         ln_sync_empty(s, &m->pushes[t].values);
         ln_sync_empty(s, &m->pushes[t].coded);
     }
