@@ -257,7 +257,8 @@ def test_what_is_synced_and_when(durability: str, tmp_path: Path) -> None:
         log.unlink(missing_ok=True)
         return found
 
-    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    try:
         assert process.stdout and process.stdout.readline().startswith("listening")
         head = ["fsync journal"] if durability == "fsync" else []
         assert lines() == ["fsync epoch.part", "fsync job", *head, "fsync job"]
@@ -271,6 +272,9 @@ def test_what_is_synced_and_when(durability: str, tmp_path: Path) -> None:
             assert lines() == ["fsync snapshot.lnt.part", "fsync job", *head]
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def test_no_link_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
