@@ -1,5 +1,5 @@
-/* sync_log.c - a library to preload: SYNC_LOG is a file that gets a line for every fsync and fdatasync, with the name of
- * what is synced. So a test counts what has reached the disk, and when. */
+/* sync_log.c - a library to preload: SYNC_LOG is a file that gets a line for every fsync and fdatasync, with the name
+ * of what is synced. So a test counts what has reached the disk, and when. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
