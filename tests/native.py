@@ -21,6 +21,7 @@ _PACKAGES = {
     "clang": "clang libclang-rt-14-dev",
     "g++": "g++",
     "flatc": "flatbuffers-compiler",
+    "openssl": "openssl",
     "objdump": "binutils",
     "strip": "binutils",
     "nm": "binutils",

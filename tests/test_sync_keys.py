@@ -9,13 +9,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from linnet import SGD
 from linnet.cli_sync_key import write_key
 from linnet.errors import FileError, GraphError, SyncError, UsageError
 from linnet.graph import Graph
-from linnet.sync import Link, Server, Worker
+from linnet.sync import Link, Ring, Server, Worker, status
+from tests.native import need
+from tests.test_sync_ring import ranks
 from tests.test_sync_server import feed
 from tests.test_sync_signatures import build, plain
 
@@ -118,11 +121,11 @@ def test_beyond_this_machine_a_key_is_needed(graph: Graph, keys: tuple[Path, Pat
         Server(graph, listen="*:0", link=link).close()
 
 
-@pytest.mark.parametrize("part", ["certificate", "private_key", "authority"])
+@pytest.mark.parametrize("part", ["certificate", "private_key", "authority", "server_name"])
 def test_half_a_set_of_certificates_is_an_error(part: str, graph: Graph) -> None:
     """Never a connection without protection that the user believes to have."""
     with pytest.raises(UsageError, match="whole set of certificates"):
-        Server(graph, link=Link(**{part: Path("x.pem")}))
+        Server(graph, link=Link(**{part: "x.pem"}))
 
 
 def test_a_key_that_others_may_read(graph: Graph, keys: tuple[Path, Path]) -> None:
@@ -134,3 +137,124 @@ def test_a_key_that_others_may_read(graph: Graph, keys: tuple[Path, Path]) -> No
 def test_without_openssl(graph: Graph, keys: tuple[Path, Path]) -> None:
     with pytest.raises(GraphError, match=r"OpenSSL cannot be loaded.*install OpenSSL"):
         Server(graph, link=Link(keys[0], libssl="/nowhere/libssl.so.3"))
+
+
+@pytest.mark.parametrize("content", [bytes(32), b"0" * 64 + b"\n", b"0" * 65, bytes(100), b"\xff" * 32])
+def test_a_key_that_is_no_secret(content: bytes, graph: Graph, tmp_path: Path) -> None:
+    """Zeros, as an empty disk or a template has them, in bytes or digits: refused by both sides before anything is said."""
+    path = tmp_path / "zeros"
+    path.write_bytes(content)
+    path.chmod(0o600)
+    for refuse in (
+        lambda: Server(graph, link=Link(path)),
+        lambda: Worker(graph.to_bytes(), "127.0.0.1:9", link=Link(path), lost=1),
+        lambda: status("127.0.0.1:9", Link(path)),
+        lambda: Ring("127.0.0.1:9", 0, 2, link=Link(path), timeout=1),
+    ):
+        with pytest.raises(SyncError, match=r"one byte again and again.*linnet sync-key FILE") as refused:
+            refuse()
+        assert refused.value.status == "not_authenticated"
+
+
+# ---- certificates ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certified(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An authority; a server's certificate for 127.0.0.1 and a name, another server's, and a worker's."""
+    need("openssl")
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *new, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=us")
+    for name, names, purpose in (
+        ("server", "DNS:server.example,DNS:localhost,IP:127.0.0.1", "serverAuth"),
+        ("other", "DNS:other.example", "serverAuth"),
+        ("worker", "DNS:worker.example", "clientAuth"),
+        ("posing", "DNS:localhost,IP:127.0.0.1", "clientAuth"),
+        ("plain", "DNS:worker.example", ""),
+        ("peer", "DNS:ring.example", "serverAuth,clientAuth"),
+    ):
+        openssl("req", "-new", *new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        (folder / "ext").write_text(f"subjectAltName={names}\n" + f"extendedKeyUsage={purpose}\n" * bool(purpose))
+        openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial",
+                "-days", "2", "-extfile", "ext", "-out", f"{name}.pem")  # fmt: skip
+        (folder / f"{name}.key").chmod(0o600)
+    return folder
+
+
+def _link(folder: Path, name: str, server_name: str | None = None) -> Link:
+    return Link(
+        certificate=folder / f"{name}.pem",
+        private_key=folder / f"{name}.key",
+        authority=folder / "ca.pem",
+        server_name=server_name,
+    )
+
+
+@pytest.mark.parametrize("address", [":0", "localhost:0", "unix:{}/s", "shm:{}/m"])
+def test_a_job_with_certificates(address: str, graph: Graph, certified: Path, tmp_path: Path) -> None:
+    address = address.format(tmp_path)
+    with Server(graph, listen=address) as server:
+        expected = _losses(graph, server, Link())
+    with Server(graph, listen=address, link=_link(certified, "server")) as server:
+        assert _losses(graph, server, _link(certified, "worker")) == expected
+        assert status(server.address, _link(certified, "worker", "server.example"))["version"] == 3
+        with pytest.raises(
+            SyncError, match=r"mismatch.*expected a certificate of other.example.*--server-name"
+        ) as refused:
+            _losses(graph, server, _link(certified, "worker", "other.example"))
+        assert refused.value.status == "not_authenticated"
+
+
+def test_who_is_no_server(graph: Graph, certified: Path) -> None:
+    """A worker's certificate, of the same authority: for another name, for another purpose, or without a purpose."""
+    for name, words in (
+        ("other", "expected a certificate of 127.0.0.1"), ("plain", "expected a certificate of 127.0.0.1"),
+        ("worker", "purpose"), ("posing", "purpose"),
+    ):  # fmt: skip
+        with Server(graph, link=_link(certified, name)) as server:
+            with pytest.raises(SyncError, match=words) as refused:
+                _losses(graph, server, _link(certified, "worker"))
+            assert refused.value.status == "not_authenticated", name
+            with pytest.raises(SyncError, match=words):
+                status(server.address, _link(certified, "worker"))
+    with Server(graph, link=_link(certified, "other")) as server:
+        assert len(_losses(graph, server, _link(certified, "plain", "other.example"))) == 3
+
+
+def test_a_server_is_no_worker(graph: Graph, certified: Path) -> None:
+    with Server(graph, link=_link(certified, "server")) as server:
+        with pytest.raises(SyncError, match=r"handshake|closed the connection") as refused:
+            _losses(graph, server, _link(certified, "server"))
+        assert refused.value.status in ("not_authenticated", "connection_lost")
+        assert server.status()["version"] == 0
+
+
+def test_a_ring_with_certificates(certified: Path, tmp_path: Path) -> None:
+    """Every rank is a server to its left neighbour: one name for all, or the hosts of their addresses."""
+
+    def work(rank: int, server_name: str | None = "ring.example") -> float:
+        link = _link(certified, "peer", server_name)
+        with Ring(f"unix:{tmp_path}/ring", rank, 2, link=link, timeout=3) as ring:
+            return float(ring.all_reduce(np.ones(1, np.float32))[0])
+
+    assert ranks(2, work) == [2.0, 2.0]
+    found = ranks(2, lambda rank: work(rank, None))
+    assert all(isinstance(error, SyncError) for error in found)
+    assert any("expected a certificate of localhost" in str(error) for error in found), found
+
+
+def test_the_command_takes_a_name(graph: Graph, certified: Path) -> None:
+    with Server(graph, link=_link(certified, "other")) as server:
+        words = [
+            "top", server.address, "--json", "--certificate", str(certified / "worker.pem"), "--private-key",
+            str(certified / "worker.key"), "--authority", str(certified / "ca.pem"),
+        ]  # fmt: skip
+        done = _linnet(*words)
+        assert done.returncode == 1 and "--server-name" in done.stderr
+        done = _linnet(*words, "--server-name", "other.example")
+        assert done.returncode == 0 and '"version": 0' in done.stdout, done.stderr

@@ -41,7 +41,7 @@ def _simulate(kind: str, folder: Path, first: int, count: int) -> dict[str, int]
     program = build(kind, "sync_sim") / "sync_sim"
     text = run([str(program), str(folder), str(first), str(count)], env=SANITIZED, timeout=3000)
     print(text)
-    numbers = re.findall(r"(\d+) (runs|faults|cuts|workers|servers|updates|steps)", text)
+    numbers = re.findall(r"(\d+) (runs|faults|cuts|workers|servers|torn|updates|overflows|steps)", text)
     return {name: int(number) for number, name in numbers}
 
 
@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_clusters_that_break(folder: Path) -> None:
     found = _simulate("release", folder, 1, 300)
     assert found["runs"] == 300 and found["steps"] > 10_000
-    assert min(found["cuts"], found["workers"], found["servers"]) > 30
+    assert min(found["cuts"], found["workers"], found["servers"], found["torn"], found["overflows"]) > 30
 
 
 def test_clusters_under_sanitizers(folder: Path) -> None:

@@ -20,12 +20,13 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def with_link(
         *, key_file: Path | None, certificate: Path | None, private_key: Path | None, authority: Path | None,
-        insecure: bool, heartbeat: float | None, lease: float | None, **others: Any,
+        server_name: str | None, insecure: bool, heartbeat: float | None, lease: float | None, **others: Any,
     ) -> None:  # fmt: skip
         from linnet.sync import Link
 
         link = Link(
-            key_file, certificate, private_key, authority, insecure=insecure, heartbeat=heartbeat, lease=lease
+            key_file, certificate, private_key, authority, insecure=insecure, heartbeat=heartbeat, lease=lease,
+            server_name=server_name,
         )  # fmt: skip
         command(link=link, **others)
 
@@ -35,6 +36,7 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
         click.option("--lease", type=seconds, help="Seconds of silence after which the other side is lost."),
         click.option("--heartbeat", type=seconds, help="Seconds between signs of life; 5 unless the server says so."),
         click.option("--insecure", is_flag=True, help="Without a key also beyond this machine."),
+        click.option("--server-name", metavar="NAME", help="Of the server's certificate, if not the address's host."),
         click.option("--authority", type=path, help="PEM: whom to trust."),
         click.option("--private-key", type=path, help="PEM."),
         click.option("--certificate", type=path, help="PEM; with --private-key and --authority."),
@@ -54,6 +56,7 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--staleness", type=click.IntRange(-1), default=-1, help="Asynchronous: steps ahead; -1: any.")
 @click.option("--folder", type=click.Path(path_type=Path), help="For snapshots and the journal; goes on from there.")
 @click.option("--durability", type=click.Choice(["journal", "fsync", "volatile"]), default="journal", show_default=True)
+@click.option("--repair", is_flag=True, help="Go on from what is whole of a damaged journal; keeps the file aside.")
 @click.option("--save-every", type=click.IntRange(0), default=0, metavar="UPDATES", help="Between snapshots.")
 @click.option("--updates", type=click.IntRange(0), default=0, help="End after so many; 0: when interrupted.")
 @click.option("--batch", type=click.IntRange(0), default=0, help="Examples of a global batch, shared out by speed.")
@@ -62,8 +65,8 @@ def link_options(command: Callable[..., None]) -> Callable[..., None]:
 @link_options
 def serve(
     model: Path, listen: tuple[str, ...], mode: str, workers: int, quorum: int, elastic: bool, staleness: int,
-    folder: Path | None, durability: str, save_every: int, updates: int, batch: int, metrics: str | None, threads: int,
-    link: Link,
+    folder: Path | None, durability: str, repair: bool, save_every: int, updates: int, batch: int, metrics: str | None,
+    threads: int, link: Link,
 ) -> None:  # fmt: skip
     """Serve the parameters of MODEL, a file of linnet.sync.signatures, until interrupted.
 
@@ -75,9 +78,11 @@ def serve(
     server = Server(
         model, listen=listen or ":0", mode=mode, workers=workers, quorum=quorum, elastic=elastic,
         staleness=None if staleness < 0 else staleness, folder=folder, durability=durability, save_every=save_every,
-        batch=batch, metrics=metrics, threads=threads,
+        batch=batch, metrics=metrics, threads=threads, repair=repair,
         link=link,
     )  # fmt: skip
+    if repair and (lost := server.status()["left_out"]):
+        click.echo(f"left out {lost:,} bytes of the journal; {folder}/journal.damaged-* is what it was", err=True)
     ended = False
 
     def end(*_: object) -> None:

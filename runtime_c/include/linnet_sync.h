@@ -30,7 +30,8 @@ LINNET_API const char *linnet_sync_version(void);
  * to live only during the call that takes the config. */
 typedef struct linnet_link_config {
     size_t struct_size;
-    const char *key_file;    /* pre-shared key: 32 bytes or more, raw or hexadecimal; readable by its owner alone */
+    const char *key_file;    /* pre-shared key: 32 bytes or more, raw or hexadecimal, not all the same; readable by its
+                              * owner alone */
     const char *certificate; /* PEM: own certificates, */
     const char *private_key; /* their key, */
     const char *authority;   /* and whom to trust: both sides are verified */
@@ -39,6 +40,8 @@ typedef struct linnet_link_config {
     int32_t heartbeat_ms;    /* 0: 5000, or a third of the lease, at a server; the server's at a worker */
     int32_t lease_ms;        /* silence after which the other side counts as lost; 0: three heartbeats */
     int32_t chunk;           /* bytes of one frame at most, 4096 to 4 MiB; 0: 256 KiB */
+    const char *server_name; /* with certificates: the DNS name or IP address that a server's must carry, for who
+                              * connects to it; NULL: the host of the address; localhost, where that has none */
 } linnet_link_config;
 
 LINNET_API void linnet_link_config_init(linnet_link_config *config);
@@ -78,13 +81,16 @@ typedef struct linnet_server_config {
     const char *metrics; /* address for Prometheus (HTTP, text format); NULL: none */
     int32_t threads;     /* of the updates; 0: linnet_default_threads() */
     const linnet_allocator *allocator; /* NULL: malloc */
+    int32_t repair; /* 1: goes on from what is whole of a damaged journal, which is kept beside it, and refuses workers
+                     * that know of more instead of ending */
 } linnet_server_config;
 
 LINNET_API void linnet_server_config_init(linnet_server_config *config);
 /* A server of the variables that `update/...` signatures of the model change; it listens when this returns. With a
  * folder that holds a snapshot of this model it goes on from there. `store` NULL: an own one. Model and store are kept
- * alive. Errors: UNKNOWN_NAME (no update signature), OTHER_MODEL and CORRUPT (the folder's), SUPERSEDED (another server
- * holds the folder), WRITE_FAILED, those of plans and sessions, OUT_OF_MEMORY, INVALID_ARGUMENT. */
+ * alive. Errors: UNKNOWN_NAME (no update signature), OTHER_MODEL and CORRUPT (the folder's, with the file and the
+ * place; see `repair`), SUPERSEDED (another server holds the folder), WRITE_FAILED, those of plans and sessions,
+ * OUT_OF_MEMORY, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_server_create(linnet_model *model, linnet_store *store,
                                               const linnet_server_config *config, linnet_server **out,
                                               linnet_error *error);
@@ -92,7 +98,8 @@ LINNET_API linnet_status linnet_server_create(linnet_model *model, linnet_store 
  * none. */
 LINNET_API const char *linnet_server_address(const linnet_server *server, int i);
 /* Serves, in the calling thread, until linnet_server_stop; `updates` > 0: or until so many were made since creation.
- * Saves at the end. One bad or lost connection ends alone. Errors: SUPERSEDED, WRITE_FAILED, those of linnet_run. */
+ * Saves at the end. One bad or lost connection ends alone. Errors: SUPERSEDED, CORRUPT (a worker has an answer to a
+ * step that the folder has lost), WRITE_FAILED, those of linnet_run. */
 LINNET_API linnet_status linnet_server_run(linnet_server *server, uint64_t updates, linnet_error *error);
 /* Ends linnet_server_run, soon. `over` 1: the job has ended, which workers are told (JOB_OVER; so they are after
  * `updates`); 0: they wait for a server to come back. Any thread; also a signal handler. */
@@ -174,7 +181,7 @@ LINNET_API linnet_status linnet_worker_step(linnet_worker *worker, linnet_sessio
 typedef enum linnet_sync_outcome {
     LINNET_SYNC_APPLIED = 0,
     LINNET_SYNC_LATE = 1,      /* the step was closed without it: dropped */
-    LINNET_SYNC_NOT_FINITE = 2 /* NaN or infinity in it: dropped */
+    LINNET_SYNC_NOT_FINITE = 2 /* NaN or infinity in it, or in what the step's pushes or the update came to: dropped */
 } linnet_sync_outcome;
 
 /* One server, as a worker sees it. */

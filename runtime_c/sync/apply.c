@@ -4,11 +4,18 @@
 
 #include "sync/error.h"
 
+#include <float.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { KEPT = 16, LEAST_ROWS = 8, LARGE = 1 << 20 }; /* sessions of one signature; rows; bytes worth more threads */
+enum {
+    KEPT = 16,
+    LEAST_ROWS = 8,
+    LARGE = 1 << 20,
+    BLOCK = 4096
+}; /* sessions of one signature; rows; bytes worth more threads */
 
 /* Where a tensor's gradient goes in a session. */
 typedef struct place {
@@ -236,8 +243,78 @@ static linnet_status run(void *context, linnet_error *error) {
     return LINNET_OK;
 }
 
+/* ---- an update that may overflow -------------------------------------------------------------------------------- */
+
+/* Of a variable's elements, as ln_sync_size says. */
+static ln_sync_size size_of(const linnet_tensor_info *info, const void *data) {
+    const float *f32 = data;
+    const double *f64 = data;
+    const uint16_t *half = data;
+    bool large = info->dtype == LINNET_F16, infinite = false;
+    if (info->dtype == LINNET_F32)
+        for (size_t i = 0; i < info->bytes / 4; i++)
+            large |= fabsf(f32[i]) >= 0x1p95f, infinite |= !(fabsf(f32[i]) <= FLT_MAX);
+    else if (info->dtype == LINNET_F64)
+        for (size_t i = 0; i < info->bytes / 8; i++)
+            large |= fabs(f64[i]) >= 0x1p767, infinite |= !(fabs(f64[i]) <= DBL_MAX);
+    else if (info->dtype == LINNET_BF16)
+        for (size_t i = 0; i < info->bytes / 2; i++)
+            large |= (half[i] & 0x7fff) >= 0x6f00, infinite |= (half[i] & 0x7fff) >= 0x7f80;
+    else if (info->dtype == LINNET_F16)
+        for (size_t i = 0; i < info->bytes / 2; i++) infinite |= (half[i] & 0x7fff) >= 0x7c00;
+    return infinite ? LN_SYNC_INFINITE : large ? LN_SYNC_LARGE : LN_SYNC_ORDINARY;
+}
+
+/* A variable as it was. */
+typedef struct kept {
+    linnet_tensor_info info;
+    char *data, *copy;
+    bool finite;
+} kept;
+
+/* Blocks that are the same are not written: a table of zeros takes no memory before its rows are used. */
+static void copy_blocks(char *to, const char *from, size_t size) {
+    for (size_t at = 0; at < size; at += BLOCK) {
+        const size_t n = size - at < BLOCK ? size - at : BLOCK;
+        if (memcmp(to + at, from + at, n)) memcpy(to + at, from + at, n);
+    }
+}
+
+static bool keep(ln_sync_sessions *s, kept *all, int count) {
+    for (int i = 0; i < count; i++) {
+        linnet_model_variable(s->model, i, &all[i].info);
+        all[i].data = linnet_store_data(s->store, all[i].info.name, 0, NULL);
+        all[i].copy = all[i].data ? calloc(all[i].info.bytes + 1, 1) : NULL;
+        if (!all[i].copy) return false;
+        copy_blocks(all[i].copy, all[i].data, all[i].info.bytes);
+        all[i].finite = size_of(&all[i].info, all[i].data) != LN_SYNC_INFINITE;
+    }
+    return true;
+}
+
+/* An update of ordinary gradients is not looked at: that would cost as much as the update. These are rare. */
+static linnet_status try_run(void *context, ln_sync_size *size, linnet_error *error) {
+    ln_sync_sessions *s = context;
+    const int count = linnet_model_variable_count(s->model);
+    kept *all = calloc((size_t)count + 1, sizeof *all);
+    const bool tried = all && keep(s, all, count);
+    linnet_status status = tried ? run(s, error) : LINNET_OK;
+    *size = tried ? LN_SYNC_ORDINARY : LN_SYNC_INFINITE; /* without the memory for it the step is dropped, too */
+    for (int i = 0; tried && !status && i < count; i++) {
+        const ln_sync_size one = size_of(&all[i].info, all[i].data);
+        if (one > *size && (all[i].finite || one != LN_SYNC_INFINITE)) *size = one;
+    }
+    for (int i = 0; tried && !status && *size == LN_SYNC_INFINITE && i < count; i++) {
+        linnet_store_data(s->store, all[i].info.name, 1, NULL); /* it is written */
+        copy_blocks(all[i].data, all[i].copy, all[i].info.bytes);
+    }
+    for (int i = 0; all && i < count; i++) free(all[i].copy);
+    free(all);
+    return status;
+}
+
 ln_sync_apply ln_sync_sessions_apply(ln_sync_sessions *s) {
-    const ln_sync_apply apply = {s, value, prepare, place_gradient, run};
+    const ln_sync_apply apply = {s, value, prepare, place_gradient, run, try_run};
     return apply;
 }
 

@@ -134,8 +134,9 @@ static void decide(ln_sync_server *s, sync_member *m, uint64_t step) {
     } else if (m->begun) {
         ln_sync_count_late(s, m, step); /* else when it comes, if ever */
     }
-    ln_sync_discard(s, m, false);
+    ln_sync_discard(s, m, !m->live && !m->connection);
     m->committed = m->folded = false;
+    m->touched = s->sequence;
     if (m->connection) ln_sync_acknowledge(m->connection, step, outcome);
 }
 
@@ -144,12 +145,12 @@ static void close_step(ln_sync_server *s, sync_group *g) {
     const uint64_t step = g->step;
     double loss = 0, weights = 0;
     memcpy(g->closed_clock, g->clock, sizeof g->clock);
-    g->closed_workers = g->finite;
     g->closed_clock[2] = s->host.clock(s->host.context);
     if (ln_sync_apply_step(s, g, &error)) {
         ln_sync_fail_server(s, &error);
         return;
     }
+    g->closed_workers = g->finite; /* none, where it was dropped */
     g->closed_clock[3] = s->host.clock(s->host.context);
     s->update_ns += g->closed_clock[3] - g->closed_clock[2];
     for (uint32_t i = 0; i < g->count; i++) {
@@ -193,7 +194,12 @@ void ln_sync_leave(ln_sync_server *s, sync_member *m) {
     if (m->connection) m->connection->member = NULL;
     m->connection = NULL;
     m->live = m->held = false;
-    if (!m->committed) ln_sync_discard(s, m, true);
+    m->touched = s->sequence;
+    if (!m->committed) {
+        ln_sync_discard(s, m, true);
+        free(m->pushes);
+        m->pushes = NULL;
+    }
     ln_sync_count_group(m->group);
     ln_sync_consider_all(s);
     ln_sync_resume_peers(s);

@@ -8,7 +8,32 @@
 
 enum { BLOCK = 512 };
 
-#define DEFINE(TYPE, BITS, EXPONENT, NAME)                                                                             \
+/* Whether an element is so large, with either sign. A float without its sign, as a number, is above a limit exactly
+ * where the float is; what is added makes that carry into the sign bit. */
+#define ANY(BITS, SIGN, LIMIT, found)                                                                                  \
+    do {                                                                                                               \
+        BITS high = 0;                                                                                                 \
+        for (int i = 0; i < BLOCK; i++) high |= (bits[i] & (SIGN - 1)) + (SIGN - LIMIT);                               \
+        found = (high & SIGN) != 0;                                                                                    \
+    } while (0)
+
+#define DEFINE(TYPE, BITS, SIGN, LARGE, INFINITE, NAME)                                                                \
+    static ln_sync_size NAME##_size_of(const TYPE *data, uint64_t elements) {                                          \
+        ln_sync_size most = LN_SYNC_ORDINARY;                                                                          \
+        for (uint64_t at = 0; at < elements; at += BLOCK) {                                                            \
+            const uint64_t n = elements - at < BLOCK ? elements - at : BLOCK;                                          \
+            BITS bits[BLOCK];                                                                                          \
+            bool found;                                                                                                \
+            if (n < BLOCK) memset(bits, 0, sizeof bits);                                                               \
+            memcpy(bits, data + at, n * sizeof *data);                                                                 \
+            ANY(BITS, SIGN, LARGE, found);                                                                             \
+            if (!found) continue;                                                                                      \
+            most = LN_SYNC_LARGE;                                                                                      \
+            ANY(BITS, SIGN, INFINITE, found);                                                                          \
+            if (found) return LN_SYNC_INFINITE;                                                                        \
+        }                                                                                                              \
+        return most;                                                                                                   \
+    }                                                                                                                  \
     static void NAME##_add(TYPE *restrict sum, const TYPE *restrict s, uint64_t n) {                                   \
         if (n == BLOCK)                                                                                                \
             for (int i = 0; i < BLOCK; i++) sum[i] += s[i];                                                            \
@@ -41,21 +66,10 @@ enum { BLOCK = 512 };
             if (divisor != 0 && divisor != 1) NAME##_divide(sum, divisor, n);                                          \
             memcpy(out + at, sum, n * sizeof *out);                                                                    \
         }                                                                                                              \
-    }                                                                                                                  \
-    static bool NAME##_finite(const TYPE *data, uint64_t elements) {                                                   \
-        for (uint64_t at = 0; at < elements; at += BLOCK) {                                                            \
-            const uint64_t n = elements - at < BLOCK ? elements - at : BLOCK;                                          \
-            BITS bits[BLOCK], bad = 0;                                                                                 \
-            if (n < BLOCK) memset(bits, 0, sizeof bits);                                                               \
-            memcpy(bits, data + at, n * sizeof *data);                                                                 \
-            for (int i = 0; i < BLOCK; i++) bad |= (bits[i] & EXPONENT) == EXPONENT;                                   \
-            if (bad) return false;                                                                                     \
-        }                                                                                                              \
-        return true;                                                                                                   \
     }
 
-DEFINE(float, uint32_t, UINT32_C(0x7f800000), f32)
-DEFINE(double, uint64_t, UINT64_C(0x7ff0000000000000), f64)
+DEFINE(float, uint32_t, UINT32_C(0x80000000), UINT32_C(0x4f000000), UINT32_C(0x7f800000), f32)
+DEFINE(double, uint64_t, UINT64_C(0x8000000000000000), UINT64_C(0x4fe0000000000000), UINT64_C(0x7ff0000000000000), f64)
 
 void ln_sync_combine(const void *const *sources, const double *weights, uint32_t count, double divisor,
                      uint64_t elements, int dtype, void *out) {
@@ -65,6 +79,6 @@ void ln_sync_combine(const void *const *sources, const double *weights, uint32_t
         f32_combine((const float *const *)sources, weights, count, (float)divisor, elements, out);
 }
 
-bool ln_sync_is_finite(const void *data, uint64_t elements, int dtype) {
-    return dtype == LINNET_F64 ? f64_finite(data, elements) : f32_finite(data, elements);
+ln_sync_size ln_sync_size_of(const void *data, uint64_t elements, int dtype) {
+    return dtype == LINNET_F64 ? f64_size_of(data, elements) : f32_size_of(data, elements);
 }

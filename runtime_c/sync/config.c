@@ -64,9 +64,11 @@ linnet_status ln_sync_secure(const linnet_link_config *config, ln_sync_security 
                                               .certificate = config->certificate,
                                               .private_key = config->private_key,
                                               .authority = config->authority,
+                                              .server_name = config->server_name,
                                               .libssl = config->libssl};
     *out = NULL;
     /* Half a set of certificates is an error there, never a connection without any. */
-    if (!config->key_file && !config->certificate && !config->private_key && !config->authority) return LINNET_OK;
+    if (!config->key_file && !config->certificate && !config->private_key && !config->authority && !config->server_name)
+        return LINNET_OK;
     return ln_sync_security_create(&security, out, error);
 }

@@ -1,10 +1,12 @@
 /* posix_journal.c - appending records to a file such that a kill at any moment leaves whole ones and at most one torn
- * end, which the next start cuts off. */
+ * end, which the next start cuts off. Anything else that is not whole is damage, and an error. */
 #define _DEFAULT_SOURCE
 #include "sync/posix_journal.h"
 
 #include "sync/bytes.h"
 #include "sync/error.h"
+#include "sync/journal_frame.h"
+#include "sync/posix_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +18,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-enum { HEAD = 64, FRAME = 16, SLICES = 64 };
+enum { HEAD = LN_SYNC_JOURNAL_HEAD, FRAME = LN_SYNC_JOURNAL_FRAME, SLICES = 64, VERSION = 2 };
 
 struct ln_sync_journal {
     char *path;
@@ -33,11 +35,32 @@ static linnet_status failed(const ln_sync_journal *j, const char *what, linnet_e
 }
 
 static linnet_status damaged(const ln_sync_journal *j, uint64_t at, linnet_error *error) {
-    ln_sync_fail(error, LINNET_CORRUPT, "a record of the journal is damaged, and others follow it");
+    ln_sync_fail(error, LINNET_CORRUPT, "a record of the journal is damaged");
     ln_sync_at(error, j->path);
-    ln_sync_got(error, "wrong bytes at %llu of %llu", (unsigned long long)at, (unsigned long long)j->size);
-    return ln_sync_hint(error, "without the file the server goes on from its snapshot; updates since then are lost"),
-           LINNET_CORRUPT;
+    ln_sync_got(error, "wrong bytes in the record at %llu of %llu", (unsigned long long)at,
+                (unsigned long long)j->size);
+    return ln_sync_hint(error, "put back a copy of the file, or go on from the records before it with --repair, which "
+                               "keeps the file aside; acknowledged updates from there on are lost");
+}
+
+static bool is_older(const ln_sync_journal *j, const unsigned char *head) {
+    return !memcmp(head, j->head, 4) && get32(head + 4) < VERSION && !memcmp(head + 8, j->head + 8, HEAD - 8);
+}
+
+/* The file has another head than ours. */
+static linnet_status foreign(const ln_sync_journal *j, const unsigned char *head, linnet_error *error) {
+    const bool older = is_older(j, head);
+    int at = 0;
+    while (head[at] == j->head[at]) at++;
+    ln_sync_fail(error, LINNET_OTHER_MODEL,
+                 older ? "this is the journal of an older version of linnet"
+                       : "this is no journal of a server of this model");
+    ln_sync_at(error, j->path);
+    ln_sync_expected(error, "one of model %s", j->head + 8);
+    ln_sync_got(error, "another byte at %d", at);
+    return ln_sync_hint(error, older ? "start the server of that version once more and end it in order: its snapshot "
+                                       "then has everything"
+                                     : "give every job a folder of its own");
 }
 
 /* The head stays: were it written anew on a disk that is full, what is appended later would lie behind a hole. */
@@ -65,19 +88,20 @@ linnet_status ln_sync_journal_open(const char *path, const char *digest, bool fs
     }
     strcpy(j->path, path);
     memcpy(j->head, "LNSJ", 4);
-    put32(j->head + 4, 1);
+    put32(j->head + 4, VERSION);
     snprintf((char *)j->head + 8, HEAD - 8, "%s", digest);
     j->fsync = fsync;
-    j->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    j->fd = ln_sync_file_open(path, O_RDWR | O_CREAT);
     if (j->fd < 0 || fstat(j->fd, &info)) {
-        status = failed(j, "the journal cannot be opened", error);
+        status = ln_sync_file_failed("the journal cannot be opened", path, error);
     } else if (info.st_size < HEAD) { /* new, or not even its head was written */
         status = begin(j, error);
-    } else if (pread(j->fd, head, HEAD, 0) != HEAD || memcmp(head, j->head, HEAD)) {
-        status = ln_sync_fail(error, LINNET_OTHER_MODEL, "this is no journal of a server of this model");
-        ln_sync_at(error, path);
-        ln_sync_expected(error, "one of model %s", digest);
-        ln_sync_hint(error, "give every job a folder of its own");
+    } else if (pread(j->fd, head, HEAD, 0) != HEAD) {
+        status = failed(j, "the journal cannot be read", error);
+    } else if (info.st_size == HEAD && is_older(j, head)) { /* nothing is in it */
+        status = begin(j, error);
+    } else if (memcmp(head, j->head, HEAD)) {
+        status = foreign(j, head, error);
     } else {
         j->size = (uint64_t)info.st_size;
     }
@@ -113,31 +137,27 @@ static bool write_all(int fd, struct iovec *parts, int count, uint64_t at) {
 }
 
 linnet_status ln_sync_journal_append(ln_sync_journal *j, const ln_sync_slice *parts, int count, linnet_error *error) {
+    static const unsigned char zeros[LN_SYNC_JOURNAL_ALIGN];
     unsigned char frame[FRAME];
     struct iovec vector[SLICES];
-    uint64_t length = 0, at = j->size;
-    uint32_t crc = 0;
+    const uint64_t bytes = ln_sync_journal_frame(parts, count, j->size, frame);
+    uint64_t at = j->size, left = bytes - FRAME;
     int n = 1;
     bool ok = true;
-    for (int i = 0; i < count; i++) {
-        crc = ln_sync_crc32c(crc, parts[i].data, parts[i].size);
-        length += parts[i].size;
-    }
-    put64(frame, length);
-    put32(frame + 8, crc);
-    put32(frame + 12, ln_sync_crc32c(0, frame, 12));
     vector[0] = (struct iovec){frame, FRAME};
-    for (int i = 0; i < count && ok; i++) {
-        vector[n++] = (struct iovec){(void *)parts[i].data, parts[i].size};
-        if (n < SLICES && i + 1 < count) continue;
-        uint64_t bytes = 0;
-        for (int k = 0; k < n; k++) bytes += vector[k].iov_len;
+    for (int i = 0; i <= count && ok; i++) {
+        const size_t size = i < count ? parts[i].size : (size_t)left; /* the zeros behind the last part */
+        vector[n++] = (struct iovec){i < count ? (void *)parts[i].data : (void *)zeros, size};
+        left -= size;
+        if (n < SLICES && i < count) continue;
+        uint64_t together = 0;
+        for (int k = 0; k < n; k++) together += vector[k].iov_len;
         ok = write_all(j->fd, vector, n, at);
-        at += bytes;
+        at += together;
         n = 0;
     }
     if (ok && (!j->fsync || fdatasync(j->fd) == 0)) {
-        j->size = at;
+        j->size += bytes;
         return LINNET_OK;
     }
     failed(j, "a step cannot be written to the journal, so it is not made", error);
@@ -146,38 +166,39 @@ linnet_status ln_sync_journal_append(ln_sync_journal *j, const ln_sync_slice *pa
     return LINNET_WRITE_FAILED;
 }
 
-/* Whether all bytes from `at` on are zero: the file grew, but its bytes did not reach the disk. */
-static bool is_blank(const unsigned char *file, uint64_t at, uint64_t size) {
-    while (at < size && !file[at]) at++;
-    return at == size;
+/* What the server makes of a record: that it does not fit is damage, too. */
+static linnet_status give(const ln_sync_journal *j, ln_sync_server *server, const unsigned char *record,
+                          uint64_t length, uint64_t at, linnet_error *error) {
+    linnet_status status = ln_sync_server_replay(server, record, (size_t)length, error);
+    if (status != LINNET_CORRUPT) return status;
+    ln_sync_at(error, j->path);
+    return ln_sync_got(error, "the record at %llu of %llu", (unsigned long long)at, (unsigned long long)j->size);
 }
 
-static linnet_status replay(ln_sync_journal *j, const unsigned char *file, ln_sync_server *server, uint64_t *end,
-                            linnet_error *error) {
-    uint64_t at = HEAD;
-    while (at < j->size) {
-        const uint64_t left = j->size - at;
-        uint64_t length;
-        linnet_status status;
+/* *end: where what counts ends. *doubt: more than a write that was cut short stands behind it. */
+static linnet_status replay(const ln_sync_journal *j, const unsigned char *file, ln_sync_server *server, uint64_t *end,
+                            bool *doubt, linnet_error *error) {
+    uint64_t at = HEAD, length, next;
+    linnet_status status = LINNET_OK;
+    for (;; at = next) {
+        const ln_sync_journal_state state = ln_sync_journal_look(file, j->size, at, &length, &next);
         *end = at;
-        if (left < FRAME || is_blank(file, at, j->size)) return LINNET_OK;
-        if (get32(file + at + 12) != ln_sync_crc32c(0, file + at, 12)) return damaged(j, at, error);
-        length = get64(file + at);
-        if (length > left - FRAME) return LINNET_OK; /* torn */
-        if (get32(file + at + 8) != ln_sync_crc32c(0, file + at + FRAME, (size_t)length))
-            return length == left - FRAME ? LINNET_OK : damaged(j, at, error);
-        status = ln_sync_server_replay(server, file + at + FRAME, (size_t)length, error);
+        *doubt = state == LN_SYNC_JOURNAL_UNWRITTEN || state == LN_SYNC_JOURNAL_DAMAGED;
+        if (state == LN_SYNC_JOURNAL_DAMAGED) return damaged(j, at, error);
+        if (state != LN_SYNC_JOURNAL_WHOLE) return LINNET_OK;
+        *doubt = true;
+        status = give(j, server, file + at + FRAME, length, at, error);
         if (status) return status;
-        at += FRAME + length;
     }
-    *end = at;
-    return LINNET_OK;
 }
 
-linnet_status ln_sync_journal_replay(ln_sync_journal *j, ln_sync_server *server, linnet_error *error) {
+linnet_status ln_sync_journal_replay(ln_sync_journal *j, ln_sync_server *server, bool repair, const char *aside,
+                                     uint64_t *left_out, linnet_error *error) {
     uint64_t end = j->size;
+    bool doubt = false;
     unsigned char *file;
     linnet_status status;
+    *left_out = 0;
     if (j->size == HEAD) return LINNET_OK;
     file = mmap(NULL, (size_t)j->size, PROT_READ, MAP_PRIVATE, j->fd, 0);
     if (file == MAP_FAILED) {
@@ -185,11 +206,16 @@ linnet_status ln_sync_journal_replay(ln_sync_journal *j, ln_sync_server *server,
         if (error) error->code = LINNET_READ_FAILED;
         return LINNET_READ_FAILED;
     }
-    status = replay(j, file, server, &end, error);
+    status = replay(j, file, server, &end, &doubt, error);
     munmap(file, (size_t)j->size);
-    if (!status && end != j->size) {
-        if (ftruncate(j->fd, (off_t)end)) return failed(j, "the torn end of the journal cannot be cut", error);
-        j->size = end;
-    }
-    return status;
+    if (status == LINNET_CORRUPT && repair) status = LINNET_OK;
+    if (status || end == j->size) return status;
+    /* What may have been acknowledged is never deleted. */
+    if (doubt && !ln_sync_file_copy(j->fd, j->size, aside))
+        return ln_sync_file_failed("a copy of the journal cannot be kept", aside, error);
+    if (ftruncate(j->fd, (off_t)end) || (j->fsync && fsync(j->fd)))
+        return failed(j, "the end of the journal that is not whole cannot be cut", error);
+    *left_out = j->size - end;
+    j->size = end;
+    return LINNET_OK;
 }

@@ -1,5 +1,5 @@
-/* posix_journal.h - the file of steps since the last snapshot: "LNSJ", version 1, the model's digest; then records,
- * each u64 length, u32 CRC-32C of what follows, u32 CRC-32C of these 12 bytes, and what record.c wrote. */
+/* posix_journal.h - the file of steps since the last snapshot: "LNSJ", version 2, the model's digest; then records as
+ * journal_frame.h says, each of which record.c wrote. */
 #ifndef LN_SYNC_POSIX_JOURNAL_H
 #define LN_SYNC_POSIX_JOURNAL_H
 
@@ -13,8 +13,11 @@ linnet_status ln_sync_journal_open(const char *path, const char *digest, bool fs
 void ln_sync_journal_free(ln_sync_journal *journal);
 linnet_status ln_sync_journal_append(ln_sync_journal *journal, const ln_sync_slice *parts, int count,
                                      linnet_error *error);
-/* Gives all records to the server; cuts one off that was not written to its end. Errors: CORRUPT, OTHER_MODEL. */
-linnet_status ln_sync_journal_replay(ln_sync_journal *journal, ln_sync_server *server, linnet_error *error);
+/* Gives all records to the server, and cuts off one that was not written to its end. Damage is an error (CORRUPT, with
+ * the place), unless `repair`: then what stands before it counts, and the file as it was is kept as `aside`. So it is
+ * when a page of the last record never reached the disk. *left_out: the bytes that do not count. */
+linnet_status ln_sync_journal_replay(ln_sync_journal *journal, ln_sync_server *server, bool repair, const char *aside,
+                                     uint64_t *left_out, linnet_error *error);
 linnet_status ln_sync_journal_clear(ln_sync_journal *journal, linnet_error *error);
 uint64_t ln_sync_journal_size(const ln_sync_journal *journal);
 

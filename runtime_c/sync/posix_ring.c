@@ -199,13 +199,7 @@ linnet_status linnet_ring_create(const linnet_ring_config *config, linnet_ring *
     ring->insecure = link.insecure != 0;
     ring->timeout_ms = config->timeout_ms > 0 ? config->timeout_ms : 60000;
     status = ring->core.scratch ? LINNET_OK : ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a ring");
-    if (!status && (link.key_file || link.certificate || link.private_key || link.authority))
-        status = ln_sync_security_create(&(ln_sync_security_config){.key_file = link.key_file,
-                                                                    .certificate = link.certificate,
-                                                                    .private_key = link.private_key,
-                                                                    .authority = link.authority,
-                                                                    .libssl = link.libssl},
-                                         &ring->security, error);
+    if (!status) status = ln_sync_secure(&link, &ring->security, error);
     if (!status && config->size > 1) status = ln_sync_ring_meet(ring, config, error);
     if (status) {
         linnet_ring_free(ring);

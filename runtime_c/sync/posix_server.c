@@ -70,6 +70,7 @@ static linnet_status make_core(linnet_server *s, const linnet_server_config *c, 
         .max_bytes = c->max_bytes,
         .batch = (uint64_t)c->batch,
         .save_every = (uint64_t)c->save_every,
+        .repaired = c->repair != 0,
     };
     if (s->folder) storage = ln_sync_folder_storage(s->folder);
     made.epoch = s->folder ? ln_sync_folder_epoch(s->folder) : ln_sync_fresh_epoch(0);
@@ -123,7 +124,7 @@ static linnet_status fill(linnet_server *s, linnet_store *store, linnet_server_c
         status = ln_sync_folder_open(c->folder, (linnet_sync_durability)c->durability, s->store, s->model, &s->folder,
                                      error);
     if (!status) status = make_core(s, c, error);
-    if (!status && s->folder) status = ln_sync_folder_restore(s->folder, s->core, error);
+    if (!status && s->folder) status = ln_sync_folder_restore(s->folder, s->core, c->repair != 0, error);
     if (!status) status = make_wake(s, error);
     if (!status) status = ln_sync_secure(&c->link, &s->security, error);
     if (!status) status = make_listeners(s, c, error);

@@ -4,6 +4,7 @@
 #include "sync/posix_storage.h"
 
 #include "sync/error.h"
+#include "sync/posix_files.h"
 #include "sync/posix_journal.h"
 
 #include <errno.h>
@@ -39,20 +40,13 @@ static linnet_status no_memory(linnet_error *error) {
     return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the folder of a server");
 }
 
-static linnet_status failed(linnet_error *error, const char *what, const char *path) {
-    ln_sync_fail(error, LINNET_WRITE_FAILED, "%s", what);
-    ln_sync_at(error, path);
-    ln_sync_got(error, "%s", strerror(errno));
-    return ln_sync_hint(error, "give a folder that you may write to"), LINNET_WRITE_FAILED;
-}
-
 static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {
     char *path = inside(f->path, "lock"), holder[32] = "";
     linnet_status status = LINNET_OK;
     if (!path) return no_memory(error);
-    f->lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    f->lock = ln_sync_file_open(path, O_RDWR | O_CREAT);
     if (f->lock < 0) {
-        status = failed(error, "the lock of a server's folder cannot be made", path);
+        status = ln_sync_file_failed("the lock of a server's folder cannot be made", path, error);
     } else if (flock(f->lock, LOCK_EX | LOCK_NB)) {
         const ssize_t n = pread(f->lock, holder, sizeof holder - 1, 0);
         holder[n > 0 ? n : 0] = 0;
@@ -63,7 +57,7 @@ static linnet_status take_lock(ln_sync_folder *f, linnet_error *error) {
     } else {
         const int n = snprintf(holder, sizeof holder, "%ld", (long)getpid());
         if (ftruncate(f->lock, 0) || pwrite(f->lock, holder, (size_t)n, 0) != n)
-            status = failed(error, "the lock of a server's folder cannot be written", path);
+            status = ln_sync_file_failed("the lock of a server's folder cannot be written", path, error);
     }
     free(path);
     return status;
@@ -78,39 +72,16 @@ uint64_t ln_sync_fresh_epoch(uint64_t last) {
     return ms > last ? ms : last + 1;
 }
 
-/* Names in a folder are safe once the folder is on the disk; not every file system can do that. */
-static void sync_folder(const char *folder) {
-    const int directory = open(folder, O_RDONLY | O_CLOEXEC);
-    if (directory < 0) return;
-    (void)fsync(directory);
-    close(directory);
-}
-
-static linnet_status write_whole(const char *folder, const char *path, const char *text, linnet_error *error) {
-    const size_t size = strlen(path) + 6;
-    char *part = malloc(size);
-    int fd;
-    bool ok;
-    if (!part) return no_memory(error);
-    snprintf(part, size, "%s.part", path);
-    fd = open(part, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-    ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text) && fsync(fd) == 0;
-    if (fd >= 0 && close(fd)) ok = false;
-    ok = ok && rename(part, path) == 0;
-    free(part);
-    if (!ok) return failed(error, "a file of a server's folder cannot be written", path);
-    sync_folder(folder);
-    return LINNET_OK;
-}
-
 static linnet_status raise_epoch(ln_sync_folder *f, linnet_error *error) {
     char *path = inside(f->path, "epoch"), text[32] = "";
     uint64_t last = 0;
     linnet_status status = LINNET_OK;
     int fd;
     if (!path) return no_memory(error);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
+    fd = ln_sync_file_open(path, O_RDONLY);
+    if (fd < 0 && errno != ENOENT) {
+        status = ln_sync_file_failed("the epoch of a server's folder cannot be read", path, error);
+    } else if (fd >= 0) {
         const ssize_t n = read(fd, text, sizeof text - 1);
         text[n > 0 ? n : 0] = 0;
         close(fd);
@@ -123,7 +94,7 @@ static linnet_status raise_epoch(ln_sync_folder *f, linnet_error *error) {
     }
     f->epoch = ln_sync_fresh_epoch(last);
     snprintf(text, sizeof text, "%" PRIu64 "\n", f->epoch);
-    if (!status) status = write_whole(f->path, path, text, error);
+    if (!status) status = ln_sync_file_replace(f->path, path, text, error);
     free(path);
     return status;
 }
@@ -144,14 +115,15 @@ linnet_status ln_sync_folder_open(const char *path, linnet_sync_durability durab
     f->durability = durability;
     f->store = store;
     f->model = model;
-    status = mkdir(path, 0777) && errno != EEXIST ? failed(error, "the folder of a server cannot be made", path)
-                                                  : take_lock(f, error);
+    status = mkdir(path, 0777) && errno != EEXIST
+                 ? ln_sync_file_failed("the folder of a server cannot be made", path, error)
+                 : take_lock(f, error);
     if (!status) status = raise_epoch(f, error);
     if (!status)
         status = ln_sync_journal_open(journal, linnet_model_metadata(model, "digest"), durability == LINNET_SYNC_FSYNC,
                                       &f->journal, error);
     free(journal);
-    if (!status) sync_folder(f->path); /* the journal's name */
+    if (!status) ln_sync_folder_sync(f->path); /* the journal's name */
     if (status) {
         ln_sync_folder_free(f);
         return status;
@@ -174,12 +146,26 @@ uint64_t ln_sync_folder_journal(const ln_sync_folder *f) { return ln_sync_journa
 
 /* ---- snapshot ---------------------------------------------------------------------------------------------------- */
 
+/* Of what was wrong with a part of the snapshot the file is named, too. */
+static linnet_status spoiled(const char *path, linnet_error *error) {
+    char part[sizeof error->tensor];
+    if (strcmp(error->tensor, path)) {
+        snprintf(part, sizeof part, "%s", error->tensor);
+        ln_sync_at(error, path);
+        if (part[0]) ln_sync_expected(error, "%.80s as it was saved", part);
+    }
+    return ln_sync_hint(error, "put back a copy of the file: the journal goes on from it, so --repair cannot help");
+}
+
 static linnet_status load_snapshot(ln_sync_folder *f, const char *path, ln_sync_server *server, linnet_error *error) {
     linnet_model *kept = NULL;
     const char *table;
     linnet_status status;
+    if (ln_sync_file_is_strange(path))
+        return ln_sync_file_failed("the snapshot of a server's folder cannot be read", path, error);
     if (access(path, F_OK)) return LINNET_OK;
     status = linnet_model_open(path, NULL, &kept, error);
+    if (status == LINNET_CORRUPT && error) spoiled(path, error);
     if (status) return status;
     table = linnet_model_metadata(kept, "sync.table");
     status = linnet_store_load(f->store, path, error);
@@ -189,16 +175,23 @@ static linnet_status load_snapshot(ln_sync_folder *f, const char *path, ln_sync_
     }
     if (!status) status = ln_sync_server_restore(server, table, error);
     linnet_model_free(kept);
+    if (status == LINNET_CORRUPT && error) spoiled(path, error);
     return status;
 }
 
-linnet_status ln_sync_folder_restore(ln_sync_folder *f, ln_sync_server *server, linnet_error *error) {
-    char *path = inside(f->path, "snapshot.lnt");
+linnet_status ln_sync_folder_restore(ln_sync_folder *f, ln_sync_server *server, bool repair, linnet_error *error) {
+    char name[64], *snapshot = inside(f->path, "snapshot.lnt"), *aside;
+    uint64_t left_out = 0;
     linnet_status status;
-    if (!path) return no_memory(error);
-    status = load_snapshot(f, path, server, error);
-    free(path);
-    return status ? status : ln_sync_journal_replay(f->journal, server, error);
+    snprintf(name, sizeof name, "journal.damaged-%" PRIu64, f->epoch);
+    aside = inside(f->path, name);
+    status = snapshot && aside ? load_snapshot(f, snapshot, server, error) : no_memory(error);
+    if (!status) status = ln_sync_journal_replay(f->journal, server, repair, aside, &left_out, error);
+    if (left_out) ln_sync_folder_sync(f->path); /* the name of the copy */
+    ln_sync_server_left_out(server, left_out);
+    free(snapshot);
+    free(aside);
+    return status;
 }
 
 static linnet_status save(void *context, const char *table, char *where, size_t size, linnet_error *error) {

@@ -18,8 +18,9 @@ uint64_t ln_sync_fresh_epoch(uint64_t last);
 void ln_sync_folder_free(ln_sync_folder *folder);
 uint64_t ln_sync_folder_epoch(const ln_sync_folder *folder);
 /* Loads the snapshot into the store, and makes the updates of the journal again; a torn end of it is cut. Nothing to do
- * when the folder is new. Errors: OTHER_MODEL, CORRUPT, those of updates. */
-linnet_status ln_sync_folder_restore(ln_sync_folder *folder, ln_sync_server *server, linnet_error *error);
+ * when the folder is new. repair: a damaged journal is kept aside, and what stands before the damage counts.
+ * Errors: OTHER_MODEL, CORRUPT, those of updates. */
+linnet_status ln_sync_folder_restore(ln_sync_folder *folder, ln_sync_server *server, bool repair, linnet_error *error);
 ln_sync_storage ln_sync_folder_storage(ln_sync_folder *folder);
 /* Bytes of the journal: it is time for a snapshot when it is much larger than that. */
 uint64_t ln_sync_folder_journal(const ln_sync_folder *folder);

@@ -97,27 +97,49 @@ static linnet_status damaged(linnet_error *error, const char *what) {
 
 static linnet_status take_members(ln_sync_server *s, const unsigned char *at, uint32_t count, uint32_t group,
                                   uint64_t step, linnet_error *error) {
-    sync_group *g = ln_sync_group(s, group, true);
-    if (!g) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
-    g->step = step + 1;
+    sync_group *g;
     for (uint32_t i = 0; i < count; i++, at += PER_MEMBER) {
         sync_member *m = ln_sync_member(s, get32(at), true);
-        if (!m || !ln_sync_enter_group(g, m)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+        g = m ? ln_sync_group(s, group, true) : NULL;
+        if (!g || !ln_sync_enter_group(g, m)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
         m->decided = true;
         m->last = step;
+        m->touched = s->sequence;
         m->outcome = (uint8_t)get32(at + 4);
+    }
+    if (!(g = ln_sync_group(s, group, true))) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
+    g->step = step + 1;
+    return LINNET_OK;
+}
+
+/* Members and tensors stand in ascending order: none is named twice. */
+static linnet_status check_members(const unsigned char *at, uint32_t count, linnet_error *error) {
+    for (uint32_t i = 0; i < count; i++) {
+        if (i && get32(at + PER_MEMBER * i) <= get32(at + PER_MEMBER * (i - 1)))
+            return damaged(error, "a worker is named twice");
+        if (get32(at + PER_MEMBER * i + 4) > LN_SYNC_NOT_FINITE) return damaged(error, "no such outcome");
     }
     return LINNET_OK;
 }
 
-/* First pass: how many rows each sparse tensor has. Second: the values, to their places. */
+/* Rows of the shard's part, ascending. */
+static bool are_rows(const unsigned char *at, uint64_t count, uint64_t rows) {
+    for (uint64_t i = 0; i < count; i++)
+        if (get64(at + 8 * i) >= rows || (i && get64(at + 8 * i) <= get64(at + 8 * (i - 1)))) return false;
+    return true;
+}
+
+/* First pass: how many rows each sparse tensor has, and whether all is right. Second: the values, to their places. */
 static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, size_t left, uint32_t count, bool values,
                                   linnet_error *error) {
+    uint64_t t = 0, before;
     if (!values) memset(s->rows, 0, s->manifest->count * sizeof *s->rows);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t t, rows, bytes;
+        uint64_t rows, bytes;
         if (left < PER_TENSOR) return damaged(error, "a record is too short");
+        before = t;
         t = get64(at);
+        if (i && t <= before) return damaged(error, "a tensor is named twice, or out of order");
         rows = get64(at + 8);
         if (t >= s->manifest->count || !s->manifest->variables[t].gradient ||
             rows > s->manifest->variables[t].entry.dims[0] ||
@@ -128,6 +150,8 @@ static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, si
         at += PER_TENSOR;
         left -= PER_TENSOR;
         if (left < 8 * rows + bytes) return damaged(error, "a record is too short");
+        if (!values && !are_rows(at, rows, s->manifest->variables[t].entry.dims[0]))
+            return damaged(error, "rows that a table does not have, or twice");
         if (values) {
             int64_t *ids;
             void *to;
@@ -141,26 +165,40 @@ static linnet_status take_tensors(ln_sync_server *s, const unsigned char *at, si
     return left ? damaged(error, "a record is too long") : LINNET_OK;
 }
 
+/* As it was made the first time: what may overflow is tried, and did not. */
+static linnet_status make_again(ln_sync_server *s, linnet_error *error) {
+    bool made, finite;
+    const linnet_status status = ln_sync_try_update(s, ln_sync_size_placed(s), &made, &finite, error);
+    if (status) return status;
+    return finite ? ln_sync_make_update(s, made, error) : damaged(error, "an update that is not finite");
+}
+
 linnet_status ln_sync_server_replay(ln_sync_server *s, const void *record, size_t size, linnet_error *error) {
     const unsigned char *at = record;
-    uint32_t members, tensors;
+    uint32_t group, members, tensors;
+    uint64_t step;
     linnet_status status;
     if (size < HEAD) return damaged(error, "a record is too short");
+    step = get64(at + 16);
+    group = get32(at + 24);
     members = get32(at + 28);
     tensors = get32(at + 32);
     if (members > (size - HEAD) / PER_MEMBER) return damaged(error, "a record is too short");
     if (get64(at) < s->sequence) return LINNET_OK; /* the snapshot has it */
     if (get64(at) > s->sequence || get64(at + 8) != s->version) return damaged(error, "a step is missing");
-    status = take_members(s, at + HEAD, members, get32(at + 24), get64(at + 16), error);
     at += HEAD + PER_MEMBER * members;
     size -= HEAD + PER_MEMBER * members;
+    /* What is wrong changes nothing. */
+    status = check_members((const unsigned char *)record + HEAD, members, error);
     if (!status) status = take_tensors(s, at, size, tensors, false, error);
     if (!status && tensors) status = ln_sync_prepare_step(s, error);
     if (!status && tensors) status = take_tensors(s, at, size, tensors, true, error);
-    if (!status && tensors) status = ln_sync_make_update(s, error);
+    if (!status) status = take_members(s, (const unsigned char *)record + HEAD, members, group, step, error);
+    if (!status && tensors) status = make_again(s, error);
+    if (status) return status;
     s->sequence++;
     s->journal_records++;
-    return status;
+    return LINNET_OK;
 }
 
 /* ---- the table of a snapshot ------------------------------------------------------------------------------------ */
@@ -171,6 +209,8 @@ char *ln_sync_write_table(const ln_sync_server *s) {
     size_t used;
     if (!text) return NULL;
     used = (size_t)snprintf(text, size, "linnet-sync 1 %" PRIu64 " %" PRIu64 "\n", s->sequence, s->version);
+    if (s->forgot_epoch) used += (size_t)snprintf(text + used, size - used, "forgot %" PRIu64 "\n", s->forgot_epoch);
+    if (s->large) used += (size_t)snprintf(text + used, size - used, "large\n");
     for (uint32_t i = 0; i < s->group_count; i++)
         used += (size_t)snprintf(text + used, size - used, "group %" PRIu32 " %" PRIu64 "\n", s->groups[i]->id,
                                  s->groups[i]->step);
@@ -192,12 +232,16 @@ linnet_status ln_sync_server_restore(ln_sync_server *s, const char *table, linne
     for (const char *line = strchr(table, '\n'); line && *++line; line = strchr(line, '\n')) {
         sync_group *g;
         sync_member *m;
-        if (sscanf(line, "group %" SCNu32 " %" SCNu64, &id, &step) == 2) {
+        if (!strncmp(line, "large\n", 6)) {
+            s->large = true;
+        } else if (sscanf(line, "forgot %" SCNu64, &step) == 1) {
+            s->forgot_epoch = step;
+        } else if (sscanf(line, "group %" SCNu32 " %" SCNu64, &id, &step) == 2) {
             if (!(g = ln_sync_group(s, id, true))) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
             g->step = step;
         } else if (sscanf(line, "worker %" SCNu32 " %" SCNu32 " %" SCNu64 " %u", &id, &group, &step, &outcome) == 4) {
-            g = ln_sync_group(s, group, true);
             m = ln_sync_member(s, id, true);
+            g = ln_sync_group(s, group, true);
             if (!g || !m || !ln_sync_enter_group(g, m)) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory");
             m->decided = true;
             m->last = step;

@@ -67,7 +67,10 @@ static ln_sync_refusal frame(void *context, ln_sync_stream *stream, const ln_syn
     case LN_SYNC_SNAPSHOT: return take_snapshot(c);
     case LN_SYNC_STATUS: return take_status(c);
     case LN_SYNC_BYE:
-        if (c->member) ln_sync_leave(c->server, c->member);
+        if (c->member) {
+            c->member->parted = true;
+            ln_sync_leave(c->server, c->member);
+        }
         c->closing = true;
         ln_sync_wake(c);
         return LN_SYNC_FINE;
@@ -139,6 +142,8 @@ linnet_status ln_sync_server_new(const ln_sync_manifest *manifest, const ln_sync
     s->saved_sequence = LN_SYNC_NONE;
     s->began = s->saved_at = s->now = host->clock(host->context);
     s->wake_end = &s->wake_first;
+    for (uint32_t t = 0; t < manifest->count; t++)
+        s->large = s->large || manifest->variables[t].entry.dtype == LINNET_F16;
     s->tensors = calloc(manifest->count + 1, sizeof *s->tensors);
     s->rows = calloc(manifest->count + 1, sizeof *s->rows);
     s->record_parts = calloc(3 * (size_t)manifest->count + 1, sizeof *s->record_parts);
@@ -155,18 +160,8 @@ linnet_status ln_sync_server_new(const ln_sync_manifest *manifest, const ln_sync
 void ln_sync_server_release(ln_sync_server *s) {
     if (!s) return;
     while (s->connection_count) ln_sync_server_disconnect(s, s->connections[s->connection_count - 1]->stream, s->now);
-    for (uint32_t i = 0; i < s->member_count; i++) {
-        ln_sync_discard(s, s->members[i], true);
-        free(s->members[i]->pushes);
-        free(s->members[i]);
-    }
-    for (uint32_t i = 0; i < s->group_count; i++) {
-        for (uint32_t t = 0; s->groups[i]->sums && t < s->manifest->count; t++)
-            ln_sync_empty(s, &s->groups[i]->sums[t]);
-        free(s->groups[i]->sums);
-        free(s->groups[i]->members);
-        free(s->groups[i]);
-    }
+    for (uint32_t i = 0; i < s->member_count; i++) ln_sync_free_member(s, s->members[i]);
+    for (uint32_t i = 0; i < s->group_count; i++) ln_sync_free_group(s, s->groups[i]);
     for (sync_send *send = s->free_sends, *next; send; send = next) {
         next = send->next;
         free(send);
@@ -435,6 +430,8 @@ linnet_status ln_sync_server_failure(const ln_sync_server *s, linnet_error *erro
     if (s->failed && error) *error = s->failure;
     return s->failed;
 }
+
+void ln_sync_server_left_out(ln_sync_server *s, uint64_t bytes) { s->left_out = bytes; }
 
 void ln_sync_fail_server(ln_sync_server *s, const linnet_error *error) {
     if (s->failed) return;

@@ -24,7 +24,12 @@ typedef struct ln_sync_server_config {
     uint64_t batch;       /* examples of a global batch, shared out in ACK; 0: unsaid */
     uint64_t epoch;       /* of this start, above all earlier ones */
     uint64_t save_every;  /* updates between two snapshots; 0: when asked */
+    bool repaired;        /* it may know less than its workers, which are refused then; else it would end */
 } ln_sync_server_config;
+
+/* How large the largest element is. LARGE gradients: from 2^31 on (f64: 2^255); variables: from 2^95 (2^767), and all
+ * in f16. From variables and gradients below that no update overflows by itself: it would take 2^30 of them. */
+typedef enum ln_sync_size { LN_SYNC_ORDINARY, LN_SYNC_LARGE, LN_SYNC_INFINITE } ln_sync_size;
 
 /* How aggregated gradients become new values. Of one update: prepare, place (per tensor that is pushed), update. */
 typedef struct ln_sync_apply {
@@ -37,6 +42,9 @@ typedef struct ln_sync_apply {
      * part, ascending. */
     void (*place)(void *context, uint32_t tensor, int64_t **ids, void **gradient);
     linnet_status (*update)(void *context, linnet_error *error);
+    /* The same where gradients or variables are so large that it may overflow. *size: of the variables afterwards;
+     * INFINITE: one was not finite, and all are as they were before. NULL: like update. */
+    linnet_status (*try_update)(void *context, ln_sync_size *size, linnet_error *error);
 } ln_sync_apply;
 
 /* Where state outlives the process. NULL: nowhere. */
@@ -61,6 +69,9 @@ void ln_sync_server_release(ln_sync_server *server);
 linnet_status ln_sync_server_restore(ln_sync_server *server, const char *table, linnet_error *error);
 /* Makes a journalled update again; one that the snapshot holds already is skipped. */
 linnet_status ln_sync_server_replay(ln_sync_server *server, const void *record, size_t size, linnet_error *error);
+
+/* So many bytes of the journal's end were not whole, for the status. */
+void ln_sync_server_left_out(ln_sync_server *server, uint64_t bytes);
 
 /* ---- connections ------------------------------------------------------------------------------------------------ */
 

@@ -1,7 +1,9 @@
 /* server_join.c - the handshake as the server sees it: who comes, which number it gets, and where it stands.
- * A connection becomes that of a member with READY, not before: what was recorded cannot put anyone out. */
+ * A connection becomes that of a member with READY, not before: what was recorded cannot put anyone out.
+ * server_members.c has the table of members. */
 #include "sync/bytes.h"
 #include "sync/compress.h"
+#include "sync/error.h"
 #include "sync/server_state.h"
 
 #include <stdio.h>
@@ -9,84 +11,6 @@
 #include <string.h>
 
 uint64_t ln_sync_job_number(const ln_sync_server *s) { return get64(s->manifest->job); }
-
-/* ---- members and groups ----------------------------------------------------------------------------------------- */
-
-static void *room_for(void *array, uint32_t *room, uint32_t count) {
-    const uint32_t wanted = *room ? 2 * *room : 8;
-    void *larger;
-    if (count < *room) return array;
-    larger = realloc(array, wanted * sizeof(void *));
-    if (larger) *room = wanted;
-    return larger;
-}
-
-sync_member *ln_sync_member(ln_sync_server *s, uint32_t id, bool make) {
-    uint32_t low = 0, high = s->member_count;
-    sync_member *m;
-    void *array;
-    while (low < high) {
-        const uint32_t middle = (low + high) / 2;
-        if (s->members[middle]->id < id)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    if (low < s->member_count && s->members[low]->id == id) return s->members[low];
-    if (!make || s->member_count / 4 >= s->config.max_streams) return NULL;
-    array = room_for(s->members, &s->member_room, s->member_count);
-    if (!array) return NULL;
-    s->members = array;
-    m = calloc(1, sizeof *m);
-    if (!m) return NULL;
-    m->id = id;
-    m->finite = true;
-    memmove(s->members + low + 1, s->members + low, (s->member_count - low) * sizeof *s->members);
-    s->members[low] = m;
-    s->member_count++;
-    return m;
-}
-
-sync_group *ln_sync_group(ln_sync_server *s, uint32_t id, bool make) {
-    sync_group *g;
-    void *array;
-    for (uint32_t i = 0; i < s->group_count; i++)
-        if (s->groups[i]->id == id) return s->groups[i];
-    if (!make || s->group_count / 4 >= s->config.max_streams) return NULL; /* whoever joins may name one */
-    array = room_for(s->groups, &s->group_room, s->group_count);
-    if (!array) return NULL;
-    s->groups = array;
-    g = calloc(1, sizeof *g);
-    if (!g) return NULL;
-    g->id = id;
-    return s->groups[s->group_count++] = g;
-}
-
-static void leave_group(sync_member *m) {
-    sync_group *g = m->group;
-    uint32_t i = 0;
-    if (!g) return;
-    while (g->members[i] != m) i++;
-    memmove(g->members + i, g->members + i + 1, (g->count - i - 1) * sizeof *g->members);
-    g->count--;
-    m->group = NULL;
-    ln_sync_count_group(g);
-}
-
-bool ln_sync_enter_group(sync_group *g, sync_member *m) {
-    uint32_t i;
-    void *array;
-    if (m->group == g) return true;
-    array = room_for(g->members, &g->room, g->count);
-    if (!array) return false;
-    g->members = array;
-    leave_group(m);
-    for (i = g->count; i > 0 && g->members[i - 1]->id > m->id; i--) g->members[i] = g->members[i - 1];
-    g->members[i] = m;
-    g->count++;
-    m->group = g;
-    return true;
-}
 
 /* ---- HELLO ------------------------------------------------------------------------------------------------------ */
 
@@ -209,13 +133,45 @@ void ln_sync_announce(sync_connection *c) {
 
 /* ---- READY ------------------------------------------------------------------------------------------------------ */
 
+/* It was here before, so long ago that nobody knows what became of its last push. */
+static bool is_forgotten(const sync_connection *c) {
+    const sync_member *m = ln_sync_member(c->server, c->claim, false);
+    if (!c->hello.epoch || c->hello.epoch > c->server->forgot_epoch) return false;
+    return !m || (m->incarnation && m->incarnation != c->hello.incarnation);
+}
+
+/* It has an answer to a step that this server has not made, although it keeps what it answers: its folder is older than
+ * what was acknowledged. Nobody may go on from there as if nothing had happened. */
+static ln_sync_refusal refuse_ahead(sync_connection *c, uint64_t step) {
+    linnet_error error;
+    char text[LN_SYNC_REFUSE_TEXT];
+    ln_sync_fail(&error, LINNET_CORRUPT, "updates that were acknowledged are missing in this server's folder");
+    ln_sync_expected(&error, "a journal and a snapshot up to step %llu", (unsigned long long)c->hello.last_step);
+    ln_sync_got(&error, "step %llu is next, says worker %u's group", (unsigned long long)step, (unsigned)c->claim);
+    ln_sync_hint(&error,
+                 "put back the folder's files, or end the workers and go on from the older state with --repair");
+    snprintf(text, sizeof text, "step %llu was acknowledged to worker %u, and here step %llu is next",
+             (unsigned long long)c->hello.last_step, (unsigned)c->claim, (unsigned long long)step);
+    deny(c, LN_SYNC_BEHIND, 0, text);
+    if (!c->server->config.repaired) ln_sync_fail_server(c->server, &error);
+    return LN_SYNC_BEHIND;
+}
+
 static ln_sync_refusal become_member(sync_connection *c) {
     ln_sync_server *s = c->server;
-    sync_member *m = ln_sync_member(s, c->claim, true);
-    sync_group *g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL, *left;
-    const uint64_t step = step_of(s, g);
+    sync_group *g, *left;
+    sync_member *m;
+    uint64_t step;
     linnet_error error;
+    if (is_forgotten(c)) return deny(c, LN_SYNC_FORGOTTEN, 0, "it was away for so long that it is forgotten here");
+    g = ln_sync_group(s, group_of(s, c->claim, &c->hello), false);
+    step = g ? g->step : 0;
+    if (s->storage.append && c->hello.last_step != LN_SYNC_NONE && c->hello.last_step >= step)
+        return refuse_ahead(c, step);
+    m = ln_sync_member(s, c->claim, true);
+    g = m ? ln_sync_group(s, group_of(s, c->claim, &c->hello), true) : NULL;
     if (!g) return deny(c, LN_SYNC_FULL, 0, "no room for another worker");
+    step = step_of(s, g);
     if (m->connection && m->incarnation != c->hello.incarnation)
         return deny(c, LN_SYNC_IN_USE, c->claim, "a worker of that number is connected");
     if (m->connection) { /* this process, over a connection that it gave up */
@@ -235,6 +191,8 @@ static ln_sync_refusal become_member(sync_connection *c) {
     }
     if (!m->live) m->from = g->committed ? g->step + 1 : g->step;
     m->live = true;
+    m->parted = false;
+    m->touched = s->sequence;
     m->connection = c;
     m->incarnation = c->hello.incarnation;
     m->heard = s->now;

@@ -40,6 +40,7 @@ void ln_sync_discard(ln_sync_server *s, sync_member *m, bool free_memory) {
     }
     m->begun = 0;
     m->finite = true;
+    m->size = LN_SYNC_ORDINARY;
 }
 
 /* Buffers that are kept for later steps. */
@@ -151,6 +152,12 @@ static ln_sync_refusal take_ids(sync_push *p, const ln_sync_variable *v) {
     return LN_SYNC_FINE;
 }
 
+static void measure(sync_member *m, const void *values, uint64_t elements, int dtype) {
+    const ln_sync_size size = m->finite ? ln_sync_size_of(values, elements, dtype) : LN_SYNC_INFINITE;
+    if (size > m->size) m->size = size;
+    m->finite = m->size != LN_SYNC_INFINITE;
+}
+
 ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *h, const void *payload) {
     sync_member *m = c->member;
     const ln_sync_variable *v = ln_sync_manifest_get(c->server->manifest, h->tensor);
@@ -164,14 +171,13 @@ ln_sync_refusal ln_sync_take_push(sync_connection *c, const ln_sync_header *h, c
     p->received += h->length;
     if (h->offset % v->gradient_size || h->length % v->gradient_size)
         p->cut = true;
-    else if (!h->encoding && m->finite) /* while it is in the cache */
-        m->finite = ln_sync_is_finite(payload, h->length / v->gradient_size, v->gradient);
+    else if (!h->encoding) /* while it is in the cache */
+        measure(m, payload, h->length / v->gradient_size, v->gradient);
     if (p->received < p->total) return LN_SYNC_FINE;
     p->whole = true;
     if (h->encoding && ln_sync_decode(h->encoding, p->coded.data, p->total, p->values.data, elements_of(v, p)))
         return LN_SYNC_MALFORMED;
-    if (m->finite && (h->encoding || p->cut))
-        m->finite = ln_sync_is_finite(p->values.data, elements_of(v, p), v->gradient);
+    if (h->encoding || p->cut) measure(m, p->values.data, elements_of(v, p), v->gradient);
     return LN_SYNC_FINE;
 }
 

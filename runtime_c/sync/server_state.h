@@ -62,12 +62,15 @@ struct sync_member {
     uint64_t incarnation, from;  /* from: first step that waits for it */
     uint64_t missed;             /* one above the last step whose push came late, as counted */
     uint64_t last;               /* step that was decided last for it, */
+    uint64_t touched;            /* closed steps of the server when it was heard of last */
     uint8_t outcome;             /* and how */
     bool held;                   /* its ACK waits for slower groups */
+    bool parted;                 /* it has said BYE: it knows what became of its pushes */
     /* the open step */
     sync_push *pushes; /* per tensor; NULL: none yet */
     uint32_t begun;    /* messages that have begun */
     bool committed, finite, folded;
+    ln_sync_size size; /* of the largest element that it has pushed */
     ln_sync_commit commit;
     /* for people, and for shares */
     char name[17], peer[64];
@@ -92,6 +95,7 @@ struct sync_group {
     double weight, weights; /* of the first folded; the sum */
     bool equal;             /* all weights so far are `weight`, and the sums are unweighted */
     double loss;
+    uint64_t not_finite; /* steps that were dropped whole */
 };
 
 typedef enum sync_state { AWAIT_HELLO, ANNOUNCE, AWAIT_READY, SERVING, CLOSED } sync_state;
@@ -159,8 +163,11 @@ struct ln_sync_server {
     sync_buffer record;
     linnet_status failed;
     linnet_error failure;
+    uint64_t forgot_epoch; /* the last one in which a worker was forgotten that may come again; 0: never */
+    uint64_t left_out;     /* bytes of the journal */
+    bool large;            /* variables are: every update is tried */
     /* for people */
-    uint64_t began, applied, late, not_finite, dropped_readers, refused, update_ns, copies;
+    uint64_t began, applied, late, not_finite, steps_not_finite, dropped_readers, refused, update_ns, copies;
     uint64_t lost_received, lost_sent; /* bytes of connections that ended */
 };
 
@@ -181,10 +188,13 @@ bool ln_sync_tell(sync_connection *c, uint8_t type, uint64_t step, const void *p
 /* ---- server_join.c */
 ln_sync_refusal ln_sync_take_hello(sync_connection *c, const ln_sync_header *header, const void *payload);
 ln_sync_refusal ln_sync_take_ready(sync_connection *c, const ln_sync_header *header, const void *payload);
-void ln_sync_announce(sync_connection *c);                                   /* WELCOME, TENSORS */
-sync_member *ln_sync_member(ln_sync_server *server, uint32_t id, bool make); /* NULL: none, or no memory */
+void ln_sync_announce(sync_connection *c); /* WELCOME, TENSORS */
+/* NULL: none, or no memory. Making one may forget another, and its group: ask for groups afterwards. */
+sync_member *ln_sync_member(ln_sync_server *server, uint32_t id, bool make);
 sync_group *ln_sync_group(ln_sync_server *server, uint32_t id, bool make);
 bool ln_sync_enter_group(sync_group *group, sync_member *member);
+void ln_sync_free_member(ln_sync_server *server, sync_member *member);
+void ln_sync_free_group(ln_sync_server *server, sync_group *group);
 
 /* ---- server_push.c */
 ln_sync_refusal ln_sync_place_push(sync_connection *c, const ln_sync_header *header, void **destination);
@@ -220,7 +230,11 @@ void ln_sync_send_ack(sync_connection *c);
 linnet_status ln_sync_apply_step(ln_sync_server *server, sync_group *group, linnet_error *error);
 linnet_status ln_sync_prepare_step(ln_sync_server *server, linnet_error *error); /* for server->rows */
 void ln_sync_placed(ln_sync_server *server, uint32_t tensor, int64_t **ids, void **values);
-linnet_status ln_sync_make_update(ln_sync_server *server, linnet_error *error);
+/* size: of what was placed. *finite false: it overflows, and nothing is changed. */
+ln_sync_size ln_sync_size_placed(ln_sync_server *server);
+linnet_status ln_sync_try_update(ln_sync_server *server, ln_sync_size size, bool *made, bool *finite,
+                                 linnet_error *error);
+linnet_status ln_sync_make_update(ln_sync_server *server, bool made, linnet_error *error); /* made: by try_update */
 void ln_sync_fold(ln_sync_server *server, sync_group *group); /* those at the front of the order */
 
 /* ---- record.c: what the journal and snapshots keep */

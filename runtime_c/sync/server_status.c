@@ -69,6 +69,7 @@ static void put_group(text *t, const sync_group *g) {
         "{\"group\":%" PRIu32 ",\"step\":%" PRIu64 ",\"members\":%" PRIu32 ",\"awaited\":%" PRIu32
         ",\"pushed\":%" PRIu32 ",\"last_workers\":%" PRIu32,
         g->id, g->step, g->live, g->awaited, g->committed, g->closed_workers);
+    put(t, ",\"not_finite\":%" PRIu64, g->not_finite);
     put_number(t, "collect_s", seconds(g->closed_clock[1] - g->closed_clock[0]));
     put_number(t, "update_s", seconds(g->closed_clock[3] - g->closed_clock[2]));
     put_number(t, "loss", g->loss);
@@ -104,8 +105,11 @@ size_t ln_sync_server_status(ln_sync_server *s, char *to, size_t size) {
         s->version, s->sequence, s->saved_version, s->journal_records);
     put(&t, ",\"members\":%" PRIu32 ",\"connections\":%" PRIu32 ",\"tensors\":%" PRIu32, live(s), s->connection_count,
         s->manifest->count);
-    put(&t, ",\"applied\":%" PRIu64 ",\"late\":%" PRIu64 ",\"not_finite\":%" PRIu64 ",\"refused\":%" PRIu64, s->applied,
-        s->late, s->not_finite, s->refused);
+    put(&t,
+        ",\"applied\":%" PRIu64 ",\"late\":%" PRIu64 ",\"not_finite\":%" PRIu64 ",\"steps_not_finite\":%" PRIu64
+        ",\"refused\":%" PRIu64,
+        s->applied, s->late, s->not_finite, s->steps_not_finite, s->refused);
+    put(&t, ",\"left_out\":%" PRIu64, s->left_out);
     put(&t, ",\"dropped_readers\":%" PRIu64 ",\"copies\":%" PRIu64 ",\"paused\":%" PRIu32, s->dropped_readers,
         s->copies, s->paused);
     put(&t, ",\"bytes\":%" PRIu64 ",\"max_bytes\":%" PRIu64 ",\"received\":%" PRIu64 ",\"sent\":%" PRIu64, s->used,
@@ -157,6 +161,8 @@ size_t ln_sync_server_metrics(ln_sync_server *s, char *to, size_t size) {
     metric(&t, "applied_total", "counter", "Pushes that were applied.", (double)s->applied);
     metric(&t, "late_total", "counter", "Pushes dropped because their step was closed.", (double)s->late);
     metric(&t, "not_finite_total", "counter", "Pushes dropped because of NaN or infinity.", (double)s->not_finite);
+    metric(&t, "steps_not_finite_total", "counter", "Steps dropped because their gradients or updates overflowed.",
+           (double)s->steps_not_finite);
     metric(&t, "refused_total", "counter", "Connections refused.", (double)s->refused);
     metric(&t, "dropped_readers_total", "counter", "Connections ended for reading too slowly.",
            (double)s->dropped_readers);

@@ -1,11 +1,13 @@
 /* server_step.c - a step that closes: gradients of its workers are combined, journalled, and the update is made.
- * Nothing is changed before the journal has the step; what then fails ends the server, and a restart tries again. */
+ * Nothing is changed before the journal has the step; what then fails ends the server, and a restart tries again. What
+ * overflows is dropped before: finite pushes leave finite variables. */
 #include "sync/combine.h"
 #include "sync/compress.h"
 #include "sync/error.h"
 #include "sync/rows.h"
 #include "sync/server_state.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,9 +168,78 @@ static void store_mean(ln_sync_server *s, uint32_t t) {
         memcpy(to, values, (size_t)v->bytes);
 }
 
+/* Weights that the gradients' dtype cannot hold make what they weigh infinite, or nothing. */
+static bool are_weights(const ln_sync_server *s, const sync_group *g, const contributors *all) {
+    double least = DBL_MIN, most = DBL_MAX;
+    if (!all->weights) return true;
+    for (uint32_t t = 0; t < s->manifest->count; t++)
+        if (s->manifest->variables[t].gradient == LINNET_F32) least = (double)FLT_MIN, most = (double)FLT_MAX;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const sync_member *m = g->members[i];
+        if (m->committed && m->finite && !(m->commit.weight >= least && m->commit.weight <= most)) return false;
+    }
+    return all->divisor >= least && all->divisor <= most;
+}
+
+ln_sync_size ln_sync_size_placed(ln_sync_server *s) {
+    ln_sync_size most = LN_SYNC_ORDINARY;
+    for (uint32_t t = 0; t < s->manifest->count; t++) {
+        const ln_sync_variable *v = &s->manifest->variables[t];
+        const bool sparse = v->entry.kind == LN_SYNC_SPARSE;
+        ln_sync_size size;
+        int64_t *ids;
+        void *values;
+        if (!v->gradient || (sparse && !s->rows[t])) continue;
+        ln_sync_placed(s, t, &ids, &values);
+        size = ln_sync_size_of(values, sparse ? s->rows[t] * v->row_elements : v->elements, v->gradient);
+        if (size == LN_SYNC_LARGE && v->entry.kind == LN_SYNC_AVERAGED) continue; /* no update goes on from it */
+        if (size > most) most = size;
+    }
+    return most;
+}
+
+/* How large what was placed is. A mean is not above the largest of what it is made of: where all of that is ordinary,
+ * as it was found to be when it came, nothing is looked at again. */
+static ln_sync_size size_of_step(ln_sync_server *s, const sync_group *g, const contributors *all) {
+    bool ordinary = true;
+    for (uint32_t i = 0; i < g->count; i++) {
+        const sync_member *m = g->members[i];
+        if (!m->committed || !m->finite) continue;
+        ordinary = ordinary && m->size == LN_SYNC_ORDINARY && (!all->weights || m->commit.weight < 0x1p64);
+    }
+    return ordinary ? LN_SYNC_ORDINARY : ln_sync_size_placed(s);
+}
+
+/* The step changes nothing: each of its pushes was finite, and together they are not. */
+static void drop(ln_sync_server *s, sync_group *g) {
+    for (uint32_t i = 0; i < g->count; i++)
+        if (g->members[i]->committed) g->members[i]->finite = false;
+    g->finite = 0;
+    g->not_finite++;
+    s->steps_not_finite++;
+}
+
+/* What may overflow is tried before anything else is done with it. *made: it was tried, and is in place. */
+linnet_status ln_sync_try_update(ln_sync_server *s, ln_sync_size size, bool *made, bool *finite, linnet_error *error) {
+    ln_sync_size left = LN_SYNC_ORDINARY;
+    linnet_status status;
+    *made = *finite = true;
+    if (!s->apply.try_update || (size == LN_SYNC_ORDINARY && !s->large)) {
+        *made = false;
+        return LINNET_OK;
+    }
+    ln_sync_detach(s);
+    status = s->apply.try_update(s->apply.context, &left, error);
+    if (status) return status;
+    *made = *finite = left != LN_SYNC_INFINITE;
+    if (*made) s->large = left == LN_SYNC_LARGE;
+    return LINNET_OK;
+}
+
 /* The update, of what was placed. */
-linnet_status ln_sync_make_update(ln_sync_server *s, linnet_error *error) {
-    const linnet_status status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
+linnet_status ln_sync_make_update(ln_sync_server *s, bool made, linnet_error *error) {
+    linnet_status status = LINNET_OK;
+    if (!made) status = (ln_sync_detach(s), s->apply.update(s->apply.context, error));
     if (status) return status;
     s->version++;
     for (uint32_t t = 0; t < s->manifest->count; t++) {
@@ -185,10 +256,19 @@ linnet_status ln_sync_apply_step(ln_sync_server *s, sync_group *g, linnet_error 
         free_contributors(&all);
         return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the workers of a step");
     }
-    const bool some = all.count + g->folded > 0;
+    bool some = all.count + g->folded > 0, finite = true, made = false;
     if (some) status = combine(s, g, &all, error);
+    if (!status && some) {
+        const ln_sync_size size = size_of_step(s, g, &all);
+        finite = s->manifest->takes_not_finite || (size != LN_SYNC_INFINITE && are_weights(s, g, &all));
+        if (finite) status = ln_sync_try_update(s, size, &made, &finite, error);
+    }
+    if (!status && !finite) {
+        drop(s, g);
+        some = false;
+    }
     if (!status) status = ln_sync_append_record(s, g, some, error);
-    if (!status && some) status = ln_sync_make_update(s, error);
+    if (!status && some) status = ln_sync_make_update(s, made, error);
     if (!status) s->sequence++;
     free_contributors(&all);
     return status;

@@ -24,9 +24,10 @@ typedef struct ln_sync_security_config {
     const char *certificate;
     const char *private_key;
     const char *authority;
-    const char *identity; /* with a key: who shares it, a name of the job; NULL: "linnet". With certificates: the DNS
-                             name that the peer's must carry; NULL: any. */
-    const char *libssl;   /* NULL: the system's OpenSSL, 3 or 1.1.1 */
+    const char *identity;    /* with a key: who shares it, a name of the job; NULL: "linnet" */
+    const char *server_name; /* with certificates, of who connects: the DNS name or IP address that the server's must
+                                carry; NULL: the host of the address, localhost where that has none */
+    const char *libssl;      /* NULL: the system's OpenSSL, 3 or 1.1.1 */
 } ln_sync_security_config;
 
 /* Keys and certificates are read here. It must live longer than the connections and listeners that use it. */

@@ -38,7 +38,10 @@ typedef int ln_sync_find_psk(void *ssl, const unsigned char *identity, size_t si
     F(void *, SSL_get_ex_data, (const void *ssl, int index))                                                           \
     F(void, SSL_set_accept_state, (void *ssl))                                                                         \
     F(void, SSL_set_connect_state, (void *ssl))                                                                        \
-    F(int, SSL_set1_host, (void *ssl, const char *name))                                                               \
+    F(void *, SSL_get0_param, (void *ssl))                                                                             \
+    F(int, X509_VERIFY_PARAM_set1_host, (void *parameters, const char *name, size_t size))                             \
+    F(int, X509_VERIFY_PARAM_set1_ip_asc, (void *parameters, const char *address))                                     \
+    F(void, X509_VERIFY_PARAM_set_hostflags, (void *parameters, unsigned flags))                                       \
     F(int, SSL_do_handshake, (void *ssl))                                                                              \
     F(int, SSL_session_reused, (const void *ssl))                                                                      \
     F(int, SSL_read, (void *ssl, void *data, int size))                                                                \
@@ -83,7 +86,10 @@ enum {
     LN_SSL_MODE_ENABLE_PARTIAL_WRITE = 1,
     LN_SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER = 2,
     LN_SSL_MODE_RELEASE_BUFFERS = 0x10,
-    LN_TLS1_3_VERSION = 0x0304
+    LN_TLS1_3_VERSION = 0x0304,
+    LN_X509_NO_PARTIAL_WILDCARDS = 4,
+    LN_X509_HOSTNAME_MISMATCH = 62,
+    LN_X509_IP_ADDRESS_MISMATCH = 64
 };
 
 /* Opens the library at `path`, or the system's when that is NULL. It stays loaded: OpenSSL cleans up when the process

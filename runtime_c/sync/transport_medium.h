@@ -46,6 +46,7 @@ struct ln_sync_transport {
     const ln_sync_security *security;
     uint64_t received, sent;
     char peer[160];
+    char host[256]; /* of the address that was connected to; "": it has none */
 };
 
 /* An address as its parts. */

@@ -80,6 +80,13 @@ void ln_sync_wipe(void *data, size_t size) {
     while (size--) *bytes++ = 0;
 }
 
+/* Zeros above all: what nobody has drawn is no secret. */
+static bool is_one_byte(const unsigned char *key, size_t size) {
+    for (size_t i = 1; i < size; i++)
+        if (key[i] != key[0]) return false;
+    return true;
+}
+
 linnet_status ln_sync_secret_read(const char *path, unsigned char key[LN_SYNC_KEY_MAX], size_t *size,
                                   linnet_error *error) {
     unsigned char text[2 * LN_SYNC_KEY_MAX + 64];
@@ -105,6 +112,13 @@ linnet_status ln_sync_secret_read(const char *path, unsigned char key[LN_SYNC_KE
         ln_sync_at(error, path);
         ln_sync_expected(error, "%d to %d bytes, or twice as many hex digits", LN_SYNC_KEY_MIN, LN_SYNC_KEY_MAX);
         ln_sync_got(error, length == sizeof text ? "more than %zu bytes" : "%zu bytes", length);
+        ln_sync_hint(error, "linnet sync-key FILE makes one");
+    }
+    if (!status && is_one_byte(text, *size)) {
+        status =
+            ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key is one byte again and again, as of an empty disk");
+        ln_sync_at(error, path);
+        ln_sync_expected(error, "%d random bytes or more", LN_SYNC_KEY_MIN);
         ln_sync_hint(error, "linnet sync-key FILE makes one");
     }
     if (!status) memcpy(key, text, *size);

@@ -21,6 +21,12 @@ static linnet_status check(const ln_sync_security_config *config, linnet_error *
         ln_sync_fail(error, LINNET_INVALID_ARGUMENT, "the identity is empty or too long");
         return ln_sync_expected(error, "1 to 128 bytes");
     }
+    if (config->server_name && (config->key_file || !*config->server_name || strlen(config->server_name) > 255)) {
+        ln_sync_fail(error, LINNET_INVALID_ARGUMENT,
+                     config->key_file ? "a key has no name of a server"
+                                      : "the name of the server is empty or too long");
+        return ln_sync_expected(error, config->key_file ? "server_name with certificates alone" : "1 to 255 bytes");
+    }
     return LINNET_OK;
 }
 
@@ -49,7 +55,7 @@ static linnet_status use_certificates(ln_sync_security *security, const ln_sync_
     if (ssl->SSL_CTX_load_verify_locations(security->context, config->authority, NULL) != 1)
         return refused(security, "the authority", config->authority, error);
     ssl->SSL_CTX_set_verify(security->context, LN_SSL_VERIFY_PEER | LN_SSL_VERIFY_FAIL_IF_NO_PEER_CERT, NULL);
-    snprintf(security->identity, sizeof security->identity, "%s", config->identity ? config->identity : "");
+    snprintf(security->server_name, sizeof security->server_name, "%s", config->server_name ? config->server_name : "");
     return LINNET_OK;
 }
 

@@ -15,7 +15,7 @@ struct ln_sync_security {
     bool shared_key;
     unsigned char key[LN_SYNC_KEY_MAX];
     size_t key_size;
-    char identity[256];
+    char identity[256], server_name[256];
 };
 
 /* The file is for a secret: regular, of our user or root, and readable by nobody else. */

@@ -236,6 +236,7 @@ linnet_status ln_sync_connect(const char *address, const ln_sync_security *secur
     transport = ln_sync_transport_new(-1, security, false);
     if (!transport) return ln_sync_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a connection");
     snprintf(transport->peer, sizeof transport->peer, "%s", address);
+    snprintf(transport->host, sizeof transport->host, "%s", parts.host);
     if (parts.kind == LN_SYNC_TCP) {
         status = ln_sync_address_resolve(&parts, false, security || insecure, &transport->addresses, error);
         transport->next = transport->addresses;

@@ -2,6 +2,8 @@
  * OpenSSL works on two buffers (a BIO pair); here they are filled from the medium below and emptied into it. */
 #include "sync/transport_security.h"
 
+#include <arpa/inet.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -92,6 +94,13 @@ static long fill(ln_sync_transport *transport, bool *drained, linnet_error *erro
     return got;
 }
 
+/* Whom a client means to reach: as the user says, or as the address says (without the scope of an IPv6 address). */
+static void name_of_server(const ln_sync_transport *transport, char name[256]) {
+    const char *said = transport->security->server_name;
+    snprintf(name, 256, "%s", *said ? said : *transport->host ? transport->host : "localhost");
+    if (strchr(name, ':')) name[strcspn(name, "%")] = 0;
+}
+
 static long not_authenticated(ln_sync_transport *transport, const char *why, linnet_error *error) {
     ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the TLS handshake failed: %s", why);
     ln_sync_at(error, transport->peer);
@@ -109,6 +118,7 @@ static long failed(ln_sync_transport *transport, linnet_error *error) {
     const char *reason = code ? tls->ssl->ERR_reason_error_string(code) : NULL;
     long verified = tls->ssl->SSL_get_verify_result(tls->connection);
     bool shaking = !tls->sealed || transport->received == 0;
+    char name[256];
     if (flush(transport, NULL) > 0 && !tls->said) {
         /* OpenSSL says nothing to who does not speak TLS; this alert tells a peer without a key what it needs. */
         static const ln_sync_slice ALERT = {"\x15\x03\x03\0\2\2\x46", 7}; /* fatal, protocol_version */
@@ -119,7 +129,14 @@ static long failed(ln_sync_transport *transport, linnet_error *error) {
     tls->sealed = false;
     tls->ssl->ERR_clear_error();
     if (!reason) reason = "unknown reason";
-    if (shaking) return not_authenticated(transport, reason, error);
+    if (shaking) {
+        not_authenticated(transport, reason, error);
+        if (verified != LN_X509_HOSTNAME_MISMATCH && verified != LN_X509_IP_ADDRESS_MISMATCH) return LN_SYNC_FAILED;
+        name_of_server(transport, name);
+        ln_sync_expected(error, "a certificate of %.70s", name);
+        ln_sync_hint(error, "is that the server you mean? --server-name NAME if its certificate has another name");
+        return LN_SYNC_FAILED;
+    }
     ln_sync_fail(error, LINNET_CONNECTION_LOST, "TLS failed: %s", reason);
     ln_sync_at(error, transport->peer);
     return LN_SYNC_FAILED;
@@ -209,6 +226,20 @@ const ln_sync_medium ln_sync_tls_medium = {tls_read, tls_write, tls_close, false
 
 /* ---- the handshake ----------------------------------------------------------------------------------------------- */
 
+/* Whom we mean to talk to must be who we talk to: a worker's certificate is signed by the same authority, and is none
+ * of this server. OpenSSL itself looks whether the purposes that a certificate names are these. */
+static bool expect_server(const ln_sync_transport *transport, void *connection) {
+    const ln_sync_libssl *ssl = &transport->security->ssl;
+    char name[256];
+    unsigned char bytes[16];
+    void *parameters = ssl->SSL_get0_param(connection);
+    name_of_server(transport, name);
+    if (inet_pton(AF_INET, name, bytes) == 1 || inet_pton(AF_INET6, name, bytes) == 1)
+        return ssl->X509_VERIFY_PARAM_set1_ip_asc(parameters, name) == 1;
+    ssl->X509_VERIFY_PARAM_set_hostflags(parameters, LN_X509_NO_PARTIAL_WILDCARDS);
+    return ssl->X509_VERIFY_PARAM_set1_host(parameters, name, 0) == 1;
+}
+
 static bool begin(ln_sync_transport *transport) {
     const ln_sync_security *security = transport->security;
     const ln_sync_libssl *ssl = &security->ssl;
@@ -231,8 +262,7 @@ static bool begin(ln_sync_transport *transport) {
     /* A server that answers with a certificate instead of the key is verified against no authority: refused. */
     if (!transport->server && security->shared_key) ssl->SSL_set_verify(tls->connection, LN_SSL_VERIFY_PEER, NULL);
     return ssl->SSL_set_ex_data(tls->connection, 0, (void *)(uintptr_t)security) == 1 &&
-           (security->shared_key || !*security->identity ||
-            ssl->SSL_set1_host(tls->connection, security->identity) == 1);
+           (security->shared_key || transport->server || expect_server(transport, tls->connection));
 }
 
 /* Where a stage stands when a medium gave `moved` <= 0. */

@@ -36,10 +36,27 @@ static const struct {
 };
 
 static const char *const refusals[] = {
-    "fine",     "version",           "unknown job",    "model differs",   "worker number in use",
-    "full",     "not authenticated", "superseded",     "limit",           "malformed",
-    "checksum", "unexpected frame",  "unknown tensor", "wrong length",    "encoding not agreed",
-    "too slow", "shutting down",     "replay",         "the job is over",
+    "fine",
+    "version",
+    "unknown job",
+    "model differs",
+    "worker number in use",
+    "full",
+    "not authenticated",
+    "superseded",
+    "limit",
+    "malformed",
+    "checksum",
+    "unexpected frame",
+    "unknown tensor",
+    "wrong length",
+    "encoding not agreed",
+    "too slow",
+    "shutting down",
+    "replay",
+    "the job is over",
+    "server is behind",
+    "worker is forgotten",
 };
 
 bool ln_sync_is_bulk(uint8_t type) { return type < LN_SYNC_TYPES && types[type].bulk; }

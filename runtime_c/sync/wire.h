@@ -65,7 +65,9 @@ typedef enum ln_sync_refusal {
     LN_SYNC_TOO_SLOW,
     LN_SYNC_SHUTTING_DOWN,
     LN_SYNC_REPLAY,
-    LN_SYNC_OVER
+    LN_SYNC_OVER,
+    LN_SYNC_BEHIND,
+    LN_SYNC_FORGOTTEN
 } ln_sync_refusal;
 
 typedef struct ln_sync_header {

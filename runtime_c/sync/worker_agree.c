@@ -220,6 +220,12 @@ void ln_worker_refused(worker_link *link, const ln_sync_refuse *refuse) {
         hint = "start the server again: workers go on where they were", status = LINNET_CONNECTION_LOST;
         break;
     case LN_SYNC_OVER: hint = "to go on, start it again and join again", status = LINNET_JOB_OVER, fatal = true; break;
+    case LN_SYNC_BEHIND:
+        hint = "restore or repair (--repair) the folder of that server, then start the workers again", fatal = true;
+        break;
+    case LN_SYNC_FORGOTTEN:
+        hint = "start this worker again: nobody knows any more what became of its last push", fatal = true;
+        break;
     default: status = LINNET_PROTOCOL_ERROR;
     }
     ln_sync_fail(&error, status, "the server refuses: %s%s%.100s", ln_sync_refusal_name(refuse->why),

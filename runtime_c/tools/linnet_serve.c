@@ -29,6 +29,8 @@ static const char help[] =
     "  --folder DIR          snapshots and journal: a server started there goes on where this one was\n"
     "  --durability WORD     journal (default): an update is in the journal before it is acknowledged;\n"
     "                        fsync: and on the disk; volatile: snapshots only\n"
+    "  --repair              goes on from what is whole of a damaged journal, and keeps the file as it was beside\n"
+    "                        it; workers that know of later steps are refused, and to be started again\n"
     "  --save-every N        updates between two snapshots; else when the journal has grown, when a worker\n"
     "                        asks for it, and at the end\n"
     "  --batch N             examples of a global batch: workers hear of their shares, by their speed\n"
@@ -40,6 +42,7 @@ static const char help[] =
     "  --key FILE            pre-shared key (TLS 1.3): 32 bytes or more, readable by its owner alone; or\n"
     "  --certificate, --private-key, --authority FILE\n"
     "                        PEM; both sides are verified\n"
+    "  --server-name NAME    --status: that the server's certificate must carry; default: the host of ADDRESS\n"
     "  --insecure            serves other machines without a key: anyone who can connect can change the model\n"
     "  --heartbeat SECONDS   default 5;  --lease SECONDS  silence after which a worker is lost, default 15\n"
     "  --chunk SIZE          of a frame; default 256KiB\n"
@@ -104,6 +107,7 @@ static bool take_value(options *o, const char *option, const char *text) {
                  {"--private-key", &c->link.private_key},
                  {"--authority", &c->link.authority},
                  {"--libssl", &c->link.libssl},
+                 {"--server-name", &c->link.server_name},
                  {"--status", &o->status}};
     const struct {
         const char *name;
@@ -145,11 +149,11 @@ static bool take_value(options *o, const char *option, const char *text) {
 }
 
 static bool takes_value(const char *option) {
-    static const char *const all[] = {"--listen",      "--workers",    "--backup",     "--mode",      "--staleness",
-                                      "--folder",      "--durability", "--save-every", "--batch",     "--memory",
-                                      "--connections", "--updates",    "--metrics",    "--key",       "--certificate",
-                                      "--private-key", "--authority",  "--libssl",     "--heartbeat", "--lease",
-                                      "--chunk",       "--threads",    "--status"};
+    static const char *const all[] = {"--listen",      "--workers",    "--backup",     "--mode",       "--staleness",
+                                      "--folder",      "--durability", "--save-every", "--batch",      "--memory",
+                                      "--connections", "--updates",    "--metrics",    "--key",        "--certificate",
+                                      "--private-key", "--authority",  "--libssl",     "--heartbeat",  "--lease",
+                                      "--chunk",       "--threads",    "--status",     "--server-name"};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (!strcmp(option, all[i])) return true;
     return false;
@@ -165,6 +169,8 @@ static int parse(options *o, int argc, char **argv) {
             o->config.elastic = 1;
         } else if (!strcmp(option, "--plain")) {
             o->config.compression = 1;
+        } else if (!strcmp(option, "--repair")) {
+            o->config.repair = 1;
         } else if (!strcmp(option, "--insecure")) {
             o->config.link.insecure = 1;
         } else if (takes_value(option)) {

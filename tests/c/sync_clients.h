@@ -24,9 +24,9 @@ static struct world {
     float w[W], table[ROWS * WIDTH], mean[4], gradient[W], rows[ROWS * WIDTH];
     int64_t ids[ROWS];
     int updates, records, saves;
-    unsigned char journal[1 << 16];
-    size_t sizes[64], journal_size;
-    char table_text[1024];
+    unsigned char journal[1 << 19];
+    size_t sizes[256], journal_size;
+    char table_text[1 << 13];
     bool journal_fails, update_fails;
 } world;
 

@@ -173,15 +173,21 @@ static void keys(void) {
     ln_sync_security_free(other);
 }
 
-/* name.pem and name.key, signed by `authority`. */
-static void certificate(const char *name, const char *authority, int days) {
+/* name.pem and name.key, signed by `authority`. names: as openssl's subjectAltName; purpose: serverAuth, clientAuth or
+ * "" */
+static void certificate_for(const char *name, const char *authority, int days, const char *names, const char *purpose) {
     shell("openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout %s.key -out %s.csr -subj "
           "/CN=%s",
           name, name, name);
-    shell("echo subjectAltName=DNS:%s > %s.ext", name, name);
+    shell("echo subjectAltName=%s > %s.ext", names, name);
+    if (*purpose) shell("echo extendedKeyUsage=%s >> %s.ext", purpose, name);
     shell("openssl x509 -req -in %s.csr -CA %s.pem -CAkey %s.key -CAcreateserial -days %d -extfile %s.ext -out %s.pem",
           name, authority, authority, days, name, name);
     shell("chmod 600 %s.key", name);
+}
+
+static void certificate(const char *name, const char *authority, int days) {
+    certificate_for(name, authority, days, "DNS:localhost,IP:127.0.0.1,IP:::1", "");
 }
 
 static ln_sync_security *identified(const char *name, const char *authority, const char *peer) {
@@ -190,21 +196,43 @@ static ln_sync_security *identified(const char *name, const char *authority, con
     snprintf(key, sizeof key, "%s.key", name);
     snprintf(trusted, sizeof trusted, "%s.pem", authority);
     return made((ln_sync_security_config){
-        .certificate = in(own), .private_key = in(key), .authority = in(trusted), .identity = peer});
+        .certificate = in(own), .private_key = in(key), .authority = in(trusted), .server_name = peer});
+}
+
+/* Purposes that a certificate names are kept: a worker's, with the server's name even, is no server's, and a server's
+ * no worker's. */
+static void purposes(void) {
+    static const char NAMES[] = "DNS:localhost,IP:127.0.0.1";
+    ln_sync_security *server, *worker, *both;
+    certificate_for("forserver", "ca0", 2, NAMES, "serverAuth");
+    certificate_for("forclient", "ca0", 2, NAMES, "clientAuth");
+    certificate_for("forboth", "ca0", 2, NAMES, "serverAuth,clientAuth");
+    server = identified("forserver", "ca0", NULL);
+    worker = identified("forclient", "ca0", NULL);
+    both = identified("forboth", "ca0", NULL);
+    exchange("127.0.0.1:0", server, worker, 100, 3, LN_SYNC_TURN);
+    exchange("127.0.0.1:0", both, both, 100, 3, LN_SYNC_TURN);
+    refused(worker, worker, "purpose");
+    refused(server, server, "purpose");
+    ln_sync_security_free(server);
+    ln_sync_security_free(worker);
+    ln_sync_security_free(both);
 }
 
 static void certificates(void) {
-    ln_sync_security *server, *client, *named, *misnamed, *stranger, *expired, *key;
+    ln_sync_security *server, *client, *named, *misnamed, *stranger, *expired, *key, *other;
     for (int i = 0; i < 2; i++)
         shell(
             "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -keyout ca%d.key -out ca%d.pem "
             "-days 2 -subj /CN=ca%d",
             i, i, i);
     certificate("server", "ca0", 2);
-    certificate("client", "ca0", 2);
+    certificate_for("client", "ca0", 2, "DNS:client", "");
+    certificate_for("named", "ca0", 2, "DNS:server,DNS:*.lab.example,IP:192.0.2.7", "");
     certificate("stranger", "ca1", 2);
     certificate("expired", "ca0", -1);
     server = identified("server", "ca0", NULL);
+    other = identified("named", "ca0", NULL);
     client = identified("client", "ca0", NULL);
     named = identified("client", "ca0", "server");
     misnamed = identified("client", "ca0", "elsewhere");
@@ -212,8 +240,27 @@ static void certificates(void) {
     expired = identified("expired", "ca0", NULL);
     key = made((ln_sync_security_config){.key_file = in("one")});
     everywhere(server, client);
-    exchange("127.0.0.1:0", server, named, 100, 3, LN_SYNC_TURN);
+    /* The host of the address by default; else the name that is said, which also is one of a wildcard, or an address.
+     */
+    exchange("localhost:0", server, client, 100, 3, LN_SYNC_TURN);
+    exchange(":0", server, client, 100, 3, LN_SYNC_TURN);
+    refused(other, client, "expected a certificate of 127.0.0.1");
+    refused(client, client, "IP address mismatch"); /* a worker that pretends to be the server */
+    refused(server, named, "hostname mismatch");
+    for (int i = 0; i < 4; i++) {
+        static const char *const names[] = {"server", "a.lab.example", "192.0.2.7", "SERVER"};
+        ln_sync_security *same = identified("client", "ca0", names[i]);
+        exchange("127.0.0.1:0", other, same, 100, 3, LN_SYNC_TURN);
+        ln_sync_security_free(same);
+    }
+    for (int i = 0; i < 4; i++) {
+        static const char *const names[] = {"serve", "a.b.lab.example", "192.0.2.8", "lab.example"};
+        ln_sync_security *else_ = identified("client", "ca0", names[i]);
+        refused(other, else_, "mismatch");
+        ln_sync_security_free(else_);
+    }
     refused(server, misnamed, "hostname mismatch");
+    purposes();
     refused(server, stranger, "unable to get local issuer certificate");
     refused(stranger, client, "unable to get local issuer certificate");
     refused(server, expired, "certificate has expired");
@@ -222,6 +269,7 @@ static void certificates(void) {
     refused(key, client, "the TLS handshake failed");
     refused(server, NULL, "the peer speaks TLS");
     ln_sync_security_free(server);
+    ln_sync_security_free(other);
     ln_sync_security_free(client);
     ln_sync_security_free(named);
     ln_sync_security_free(misnamed);
@@ -380,6 +428,17 @@ static void files(void) {
     bad((ln_sync_security_config){.key_file = put("short", "0011", 0600)}, LINNET_NOT_AUTHENTICATED, "got 4 bytes");
     bad((ln_sync_security_config){.key_file = put("long", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "got more than");
     bad((ln_sync_security_config){.key_file = in("one"), .identity = ""}, LINNET_INVALID_ARGUMENT, "identity");
+    bad((ln_sync_security_config){.key_file = in("one"), .server_name = "x"}, LINNET_INVALID_ARGUMENT,
+        "a key has no name");
+    bad((ln_sync_security_config){.certificate = "a", .private_key = "b", .authority = "c", .server_name = ""},
+        LINNET_INVALID_ARGUMENT, "the name of the server is empty");
+    memset(longer, '0', 64); /* zeros, in digits, in bytes, and as one digit too many to be a number */
+    longer[64] = 0;
+    bad((ln_sync_security_config){.key_file = put("zeros", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "one byte again");
+    strcat(longer, "0");
+    bad((ln_sync_security_config){.key_file = put("zeros", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "one byte again");
+    shell("head -c 32 /dev/zero > zeros; chmod 600 zeros");
+    bad((ln_sync_security_config){.key_file = in("zeros")}, LINNET_NOT_AUTHENTICATED, "one byte again");
     bad((ln_sync_security_config){.key_file = in("one"), .libssl = in("no.so")}, LINNET_UNSUPPORTED, "install OpenSSL");
     bad((ln_sync_security_config){.key_file = in("one"), .libssl = "libm.so.6"}, LINNET_UNSUPPORTED, "lacks");
     bad((ln_sync_security_config){.certificate = in("one"), .private_key = in("one"), .authority = in("one")},

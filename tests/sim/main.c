@@ -230,7 +230,8 @@ int main(int argc, char **argv) {
         }
     }
     const uint64_t first = strtoull(argv[2], NULL, 0), count = strtoull(argv[3], NULL, 0);
-    uint64_t faults = 0, cuts = 0, kills = 0, restarts = 0, updates = 0, steps = 0, by_mode[MODES] = {0};
+    uint64_t faults = 0, cuts = 0, kills = 0, restarts = 0, torn = 0, dropped = 0, updates = 0, steps = 0,
+             by_mode[MODES] = {0};
     sim *s = malloc(sizeof *s);
     for (uint64_t seed = first; seed < first + count; seed++) {
         memset(s, 0, sizeof *s);
@@ -245,14 +246,20 @@ int main(int argc, char **argv) {
                 (unsigned long long)seed, mode_names[s->mode], s->workers, s->shards, (long long)s->staleness,
                 s->config.quorum, s->config.elastic);
         run(s);
-        faults += s->events, cuts += s->cuts, kills += s->kills, restarts += s->master_kills, by_mode[s->mode]++;
-        for (int i = 0; i < s->shards; i++) updates += s->servers[i].updates;
+        faults += s->events, cuts += s->cuts, kills += s->kills, restarts += s->master_kills, torn += s->torn,
+            by_mode[s->mode]++;
+        for (int i = 0; i < s->shards; i++) {
+            updates += s->servers[i].updates;
+            dropped += s->servers[i].core->steps_not_finite;
+        }
         for (int i = 0; i < s->workers; i++) steps += s->worker[i].steps;
         free_run(s);
     }
-    printf("%llu runs: %llu faults, %llu cuts, %llu workers and %llu servers killed; %llu updates, %llu steps;",
+    printf("%llu runs: %llu faults, %llu cuts, %llu workers and %llu servers killed; %llu torn writes; %llu updates, "
+           "%llu overflows, %llu steps;",
            (unsigned long long)count, (unsigned long long)faults, (unsigned long long)cuts, (unsigned long long)kills,
-           (unsigned long long)restarts, (unsigned long long)updates, (unsigned long long)steps);
+           (unsigned long long)restarts, (unsigned long long)torn, (unsigned long long)updates,
+           (unsigned long long)dropped, (unsigned long long)steps);
     for (int i = 0; i < MODES; i++) printf(" %s %llu", mode_names[i], (unsigned long long)by_mode[i]);
     printf("\n");
     for (int n = 1; n <= SHARDS; n++) {

@@ -107,31 +107,43 @@ static linnet_status write_failed(linnet_error *error) {
     return LINNET_WRITE_FAILED;
 }
 
+static void clear_journal(disk *d) { d->size = d->safe = LN_SYNC_JOURNAL_HEAD; }
+
+/* What a kill, or a machine that lost its power, leaves of the record that was being written: all of it, its beginning,
+ * or some of its pages and zeros in the place of the others. */
+static void tear(sim *s, disk *d) {
+    const size_t begin = d->safe;
+    const uint64_t kind = sim_below(s, 3);
+    s->torn += kind > 0;
+    if (kind == 1) d->size = begin + sim_below(s, d->size - begin);
+    for (size_t page = begin / LN_SYNC_JOURNAL_PAGE; kind == 2 && page * LN_SYNC_JOURNAL_PAGE < d->size; page++) {
+        const size_t from = page * LN_SYNC_JOURNAL_PAGE < begin ? begin : page * LN_SYNC_JOURNAL_PAGE;
+        const size_t end = (page + 1) * LN_SYNC_JOURNAL_PAGE, to = end < d->size ? end : d->size;
+        if (sim_below(s, 2)) memset(d->journal + from, 0, to - from);
+    }
+}
+
 static linnet_status append(void *context, const ln_sync_slice *parts, int count, linnet_error *error) {
     host_context *h = context;
     disk *d = h->p->disk;
-    size_t size = 0;
+    size_t size = LN_SYNC_JOURNAL_FRAME + LN_SYNC_JOURNAL_ALIGN, at = d->size + LN_SYNC_JOURNAL_FRAME;
     if (h->p->dying) return write_failed(error);
     for (int i = 0; i < count; i++) size += parts[i].size;
-    if (d->count == d->room) {
-        d->room = d->room ? 2 * d->room : 16;
-        d->records = realloc(d->records, d->room * sizeof *d->records);
+    if (d->size + size > d->room) {
+        d->room = 2 * (d->size + size);
+        d->journal = realloc(d->journal, d->room);
     }
-    struct record *r = &d->records[d->count++];
-    *r = (struct record){malloc(size), size, false};
-    for (size_t i = 0, at = 0; i < (size_t)count; at += parts[i++].size)
-        memcpy(r->bytes + at, parts[i].data, parts[i].size);
+    memset(d->journal + d->size, 0, size);
+    size = (size_t)ln_sync_journal_frame(parts, count, d->size, d->journal + d->size);
+    for (int i = 0; i < count; at += parts[i++].size) memcpy(d->journal + at, parts[i].data, parts[i].size);
+    d->size += size;
     if (h->p->die_in_append && --h->p->die_in_append == 0) {
         h->p->dying = true;
-        r->torn = sim_below(h->s, 2) == 0; /* else all of it was written, and nobody was told */
+        tear(h->s, d); /* and nobody was told */
         return write_failed(error);
     }
+    d->safe = d->size;
     return LINNET_OK;
-}
-
-static void clear_journal(disk *d) {
-    for (size_t i = 0; i < d->count; i++) free(d->records[i].bytes);
-    d->count = 0;
 }
 
 static linnet_status save(void *context, const char *table, char *where, size_t size, linnet_error *error) {
@@ -171,9 +183,8 @@ void server_free(server *p) {
 }
 
 void disk_free(disk *d) {
-    clear_journal(d);
     for (int t = 0; t < TENSORS; t++) free(d->values[t]);
-    free(d->counts), free(d->table), free(d->records);
+    free(d->counts), free(d->table), free(d->journal);
 }
 
 /* ---- the process ------------------------------------------------------------------------------------------------ */
@@ -193,10 +204,18 @@ static void load(sim *s, server *p, disk *d) {
         memset(p->counts, 0, CELLS);
     if (d->has_snapshot && ln_sync_server_restore(p->core, d->table, &error))
         sim_fail(s, "a snapshot is refused: %s", error.what);
-    if (d->count && d->records[d->count - 1].torn) free(d->records[--d->count].bytes);
-    for (size_t i = 0; i < d->count; i++)
-        if (ln_sync_server_replay(p->core, d->records[i].bytes, d->records[i].size, &error))
-            sim_fail(s, "record %zu of the journal is refused: %s", i, error.what);
+    if (!d->size) clear_journal(d);
+    for (uint64_t at = LN_SYNC_JOURNAL_HEAD, length, next;; at = next) {
+        const ln_sync_journal_state state = ln_sync_journal_look(d->journal, d->size, at, &length, &next);
+        if (state == LN_SYNC_JOURNAL_DAMAGED) sim_fail(s, "a write that a kill has ended is taken for damage");
+        if (state != LN_SYNC_JOURNAL_WHOLE) {
+            if (at < d->safe) sim_fail(s, "a record that was acknowledged is passed over");
+            d->size = d->safe = at;
+            return;
+        }
+        if (ln_sync_server_replay(p->core, d->journal + at + LN_SYNC_JOURNAL_FRAME, length, &error))
+            sim_fail(s, "the record at %llu of the journal is refused: %s", (unsigned long long)at, error.what);
+    }
 }
 
 void server_start(sim *s, server *p, int shard, disk *d) {

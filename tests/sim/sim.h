@@ -6,6 +6,7 @@
 
 #include "linnet_sync.h"
 
+#include "sync/journal_frame.h"
 #include "sync/server_core.h"
 #include "sync/worker_core.h"
 
@@ -68,12 +69,9 @@ typedef struct disk {
     float *values[TENSORS];
     unsigned char *counts; /* [CELLS] how often each push was applied, as of the snapshot */
     char *table;
-    struct record {
-        unsigned char *bytes;
-        size_t size;
-        bool torn;
-    } *records;
-    size_t count, room;
+    unsigned char
+        *journal; /* a file, as journal_frame.h says: a kill leaves a part of a record, or not all its pages */
+    size_t size, room, safe; /* safe: up to there append has returned, so that it may have been acknowledged */
 } disk;
 
 typedef struct server {
@@ -138,7 +136,7 @@ typedef struct sim {
     unsigned char *recording;
     size_t recorded;
     connection *recorded_from;
-    uint64_t events, cuts, kills, master_kills;
+    uint64_t events, cuts, kills, master_kills, torn;
 } sim;
 
 /* main.c: ends the program with the seed and the words. */

@@ -211,7 +211,9 @@ static void push(sim *s, worker *p) {
     s->pushed_in[(uint64_t)p->number * PUSHES + p->push] = p->restarts;
     compute(s, p);
     memset(p->recorded, 0, sizeof p->recorded);
-    if (ln_sync_worker_begin_push(p->core, p->session, (double)(1 + sim_below(s, 3)), sim_below(s, 8) > 0, &error))
+    /* Now and then one that no mean can be made with: the step of all is dropped. */
+    const double weight = sim_below(s, 30) ? (double)(1 + sim_below(s, 3)) : 1e300;
+    if (ln_sync_worker_begin_push(p->core, p->session, weight, sim_below(s, 8) > 0, &error))
         sim_fail(s, "a push cannot begin: %s", error.what);
     begin(p, PUSHING);
 }

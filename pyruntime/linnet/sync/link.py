@@ -18,10 +18,12 @@ class Link:
     """A connection between a worker and a server.
 
     key_file: a pre-shared key, 32 bytes or more, raw or hexadecimal, readable by its owner alone; both sides have the same.
-    certificate, private_key, authority: PEM files; both sides are verified. Either makes TLS 1.3 of the connection, by
-    OpenSSL's libssl (libssl: its path; None: the system's). Without them only loopback and local sockets are served, unless
-    `insecure`. heartbeat: seconds between signs of life, None for 5 (a worker's: the server's). lease: seconds of silence
-    after which the other side counts as lost, None for three heartbeats. chunk: bytes of a frame, 4096 to 4 MiB.
+    certificate, private_key, authority: PEM files; both sides are verified. server_name: with certificates, the DNS name or IP
+    address that a server's must carry, for who connects to it; None: the host of the address, localhost where that has none.
+    Key or certificates make TLS 1.3 of the connection, by OpenSSL's libssl (libssl: its path; None: the system's). Without
+    them only loopback and local sockets are served, unless `insecure`. heartbeat: seconds between signs of life, None for 5
+    (a worker's: the server's). lease: seconds of silence after which the other side counts as lost, None for three
+    heartbeats. chunk: bytes of a frame, 4096 to 4 MiB.
     """
 
     key_file: str | Path | None = None
@@ -33,10 +35,11 @@ class Link:
     heartbeat: float | None = None
     lease: float | None = None
     chunk: int = 256 << 10
+    server_name: str | None = None
 
     def fill(self, config: Any, keep: list[Any]) -> None:
         """Writes a linnet_link_config; what its pointers need is appended to `keep`."""
-        for name in ("key_file", "certificate", "private_key", "authority", "libssl"):
+        for name in ("key_file", "certificate", "private_key", "authority", "libssl", "server_name"):
             value = getattr(self, name)
             if value is not None:
                 setattr(config, name, c_text(str(value), keep))

@@ -101,6 +101,7 @@ class RingTrainer:
         for spec in self.model.variables:
             value = self.store[spec.name]
             self.store[spec.name] = _from_rank_0(ring, value)
+        self._large = any(_size(spec, self.store[spec.name]) for spec in self.model.variables)
         self.steps = int(_from_rank_0(ring, np.array([self.steps], np.int64))[0])
         self._ring = ring
 
@@ -131,7 +132,7 @@ class RingTrainer:
             raise
         finite = self._lenient or all(bucket.is_finite() for bucket in self._buckets)
         if finite:
-            self._update.run({name: mean for name, mean in means.items() if name.startswith(GRADIENT)})
+            finite = self._updated({name: mean for name, mean in means.items() if name.startswith(GRADIENT)})
         for name in self._averaged:
             self.store[name] = means[name].astype(values[name].dtype) if finite else before[name]
         self.not_finite += not finite
@@ -140,6 +141,22 @@ class RingTrainer:
         self.steps += 1
         scalars = {name: means[name].copy() for name in self._scalars}
         return {name: value for name, value in (out | scalars).items() if not name.startswith(GRADIENT)}
+
+    def _updated(self, gradients: dict[str, np.ndarray]) -> bool:
+        """Makes the update. Gradients so large that it may overflow are tried: False, and all variables are as they were,
+        when one is not finite afterwards. The same in all ranks."""
+        if not (self._large or any(bucket.is_large() for bucket in self._buckets)):
+            self._update.run(gradients)
+            return True
+        before = {spec: np.copy(self.store[spec.name]) for spec in self.model.variables}
+        self._update.run(gradients)
+        sizes = [(_size(spec, self.store[spec.name]), _size(spec, value)) for spec, value in before.items()]
+        if all(after < np.inf or value == np.inf for after, value in sizes):
+            self._large = any(after >= 1 for after, _ in sizes)
+            return True
+        for spec, value in before.items():
+            self.store[spec.name] = value
+        return False
 
 
 class _Bucket:
@@ -154,16 +171,35 @@ class _Bucket:
     def mean(self, ring: Ring, values: Mapping[str, Any], weight: float) -> dict[str, np.ndarray]:
         """The weighted mean over the ranks of each tensor: views of the array, until the next call."""
         parts = np.split(self._flat[:-1], self._ends[:-1])
-        for part, name in zip(parts, self._shapes, strict=True):
-            np.multiply(np.ravel(values[name]), self._flat.dtype.type(weight), out=part, casting="unsafe")
-        self._flat[-1] = weight
-        ring.all_reduce(self._flat)
-        np.divide(self._flat[:-1], self._flat[-1], out=self._flat[:-1])
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # is_finite says it
+            for part, name in zip(parts, self._shapes, strict=True):
+                np.multiply(np.ravel(values[name]), self._flat.dtype.type(weight), out=part, casting="unsafe")
+            self._flat[-1] = weight
+            ring.all_reduce(self._flat)
+            np.divide(self._flat[:-1], self._flat[-1], out=self._flat[:-1])
         return {name: part.reshape(shape) for part, (name, shape) in zip(parts, self._shapes.items(), strict=True)}
 
     def is_finite(self) -> bool:
         """Whether the means are; the same in all ranks."""
         return bool(np.isfinite(self._flat).all())
+
+    def is_large(self) -> bool:
+        """Whether the means are such that updates are tried (docs/protocol.md, "What overflows")."""
+        most = 2.0**31 if self._flat.dtype == np.float32 else 2.0**255
+        return not bool((np.abs(self._flat[:-1]) < most).all())
+
+
+def _size(spec: TensorSpec, value: np.ndarray) -> float:
+    """0: ordinary, 1: so large that updates are tried, infinity: not finite."""
+    if spec.dtype == "bf16":  # bits
+        most = int((value & 0x7FFF).max(initial=0))
+        return np.inf if most >= 0x7F80 else float(most >= 0x6F00)
+    if value.dtype.kind != "f":
+        return 0
+    if not np.isfinite(value).all():
+        return np.inf
+    limits = {"f16": 0.0, "f32": 2.0**95, "f64": 2.0**767}
+    return float(bool((np.abs(value) >= limits[spec.dtype]).any()))
 
 
 def _from_rank_0(ring: Ring, value: np.ndarray) -> np.ndarray:

@@ -34,7 +34,9 @@ class Server:
     durability: "journal", an update is in the journal before it is acknowledged; "fsync", and on the disk; "volatile",
     snapshots only. save_every: updates between two snapshots; 0: on request and at the end. batch: examples of a global batch,
     which workers get shares of by their speed. max_bytes: of gradients under way. max_workers: connections; 0: 4096.
-    plain: gradients are never compressed. metrics: an address for Prometheus. threads: of the updates.
+    plain: gradients are never compressed. metrics: an address for Prometheus. threads: of the updates. repair: goes on from
+    what is whole of a damaged journal, which is kept beside it, and refuses workers that know of later steps, where it would
+    end otherwise; `status()["left_out"]` is what the journal has lost, in bytes.
     Raises SyncError, FileError, UsageError.
     """
 
@@ -59,6 +61,7 @@ class Server:
         threads: int | None = None,
         store: Store | None = None,
         link: Link | None = None,
+        repair: bool = False,
     ) -> None:
         self._pointer: Any = None
         self._thread: threading.Thread | None = None
@@ -82,7 +85,7 @@ class Server:
         config.staleness = -1 if staleness is None else staleness
         config.save_every, config.batch = save_every, batch
         config.max_bytes, config.max_workers, config.compression = max_bytes, max_workers, int(plain)
-        config.threads = threads or 0
+        config.threads, config.repair = threads or 0, int(repair)
         if folder is not None:
             config.folder = c_text(str(folder), keep)
         if metrics is not None:

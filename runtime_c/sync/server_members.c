@@ -1,0 +1,145 @@
+/* server_members.c - the tables of members and groups. Those that are gone are remembered, since a push whose answer
+ * was lost is asked after again; but not for ever: a server lives longer than its workers. */
+#include "sync/server_state.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void *room_for(void *array, uint32_t *room, uint32_t count) {
+    const uint32_t wanted = *room ? 2 * *room : 8;
+    void *larger;
+    if (count < *room) return array;
+    larger = realloc(array, wanted * sizeof(void *));
+    if (larger) *room = wanted;
+    return larger;
+}
+
+/* ---- forgetting ------------------------------------------------------------------------------------------------- */
+
+void ln_sync_free_member(ln_sync_server *s, sync_member *m) {
+    ln_sync_discard(s, m, true);
+    free(m->pushes);
+    free(m);
+}
+
+void ln_sync_free_group(ln_sync_server *s, sync_group *g) {
+    for (uint32_t t = 0; g->sums && t < s->manifest->count; t++) ln_sync_empty(s, &g->sums[t]);
+    free(g->sums);
+    free(g->members);
+    free(g);
+}
+
+static void leave_group(sync_member *m) {
+    sync_group *g = m->group;
+    uint32_t i = 0;
+    if (!g) return;
+    while (g->members[i] != m) i++;
+    memmove(g->members + i, g->members + i + 1, (g->count - i - 1) * sizeof *g->members);
+    g->count--;
+    m->group = NULL;
+    ln_sync_count_group(g);
+}
+
+/* One of an asynchronous worker goes with it. Others are few, and their step is nobody's alone: they stay, as long as
+ * there is room. */
+static void forget_group(ln_sync_server *s, sync_group *g) {
+    uint32_t i = 0;
+    if (g->count || (!s->config.asynchronous && s->group_count <= s->config.max_streams)) return;
+    while (s->groups[i] != g) i++;
+    memmove(s->groups + i, s->groups + i + 1, (s->group_count - i - 1) * sizeof *s->groups);
+    s->group_count--;
+    ln_sync_free_group(s, g);
+}
+
+/* Whether `a` is less worth remembering than `b`: nothing was decided for it, or that is longer ago. */
+static bool is_older(const sync_member *a, const sync_member *b) {
+    return a->decided != b->decided ? !a->decided : a->touched < b->touched;
+}
+
+/* There are twice as many members as there may be connections: who is gone for longest goes. Those who may be in the
+ * midst of something, connected or within their lease, always stay. */
+static void forget(ln_sync_server *s) {
+    uint32_t oldest = s->member_count;
+    sync_group *g;
+    sync_member *m;
+    if (s->member_count / 2 < s->config.max_streams) return;
+    for (uint32_t i = 0; i < s->member_count; i++) {
+        m = s->members[i];
+        if (m->live || m->connection || m->committed) continue;
+        if (oldest == s->member_count || is_older(m, s->members[oldest])) oldest = i;
+    }
+    if (oldest == s->member_count) return;
+    m = s->members[oldest];
+    if (m->decided && !m->parted) s->forgot_epoch = s->config.epoch;
+    g = m->group;
+    leave_group(m);
+    if (g) forget_group(s, g);
+    memmove(s->members + oldest, s->members + oldest + 1, (s->member_count - oldest - 1) * sizeof *s->members);
+    s->member_count--;
+    ln_sync_free_member(s, m);
+}
+
+/* ---- the tables ------------------------------------------------------------------------------------------------- */
+
+static uint32_t place_of(const ln_sync_server *s, uint32_t id) {
+    uint32_t low = 0, high = s->member_count;
+    while (low < high) {
+        const uint32_t middle = (low + high) / 2;
+        if (s->members[middle]->id < id)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+sync_member *ln_sync_member(ln_sync_server *s, uint32_t id, bool make) {
+    uint32_t low = place_of(s, id);
+    sync_member *m;
+    void *array;
+    if (low < s->member_count && s->members[low]->id == id) return s->members[low];
+    if (!make) return NULL;
+    forget(s);
+    low = place_of(s, id);
+    array = room_for(s->members, &s->member_room, s->member_count);
+    if (!array) return NULL;
+    s->members = array;
+    m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->id = id;
+    m->finite = true;
+    memmove(s->members + low + 1, s->members + low, (s->member_count - low) * sizeof *s->members);
+    s->members[low] = m;
+    s->member_count++;
+    return m;
+}
+
+sync_group *ln_sync_group(ln_sync_server *s, uint32_t id, bool make) {
+    sync_group *g;
+    void *array;
+    for (uint32_t i = 0; i < s->group_count; i++)
+        if (s->groups[i]->id == id) return s->groups[i];
+    if (!make || s->group_count / 4 >= s->config.max_streams) return NULL; /* whoever joins may name one */
+    array = room_for(s->groups, &s->group_room, s->group_count);
+    if (!array) return NULL;
+    s->groups = array;
+    g = calloc(1, sizeof *g);
+    if (!g) return NULL;
+    g->id = id;
+    return s->groups[s->group_count++] = g;
+}
+
+bool ln_sync_enter_group(sync_group *g, sync_member *m) {
+    uint32_t i;
+    void *array;
+    if (m->group == g) return true;
+    array = room_for(g->members, &g->room, g->count);
+    if (!array) return false;
+    g->members = array;
+    leave_group(m);
+    for (i = g->count; i > 0 && g->members[i - 1]->id > m->id; i--) g->members[i] = g->members[i - 1];
+    g->members[i] = m;
+    g->count++;
+    m->group = g;
+    return true;
+}

@@ -1,0 +1,326 @@
+/* test_sync_finite.c - finite pushes never make variables that are not: sums, weights and updates that overflow, in
+ * every way in which pushes are put together. Such a step is dropped whole: its workers hear it, the journal and the
+ * status say it, and the next one goes on. */
+#include "sync_clients.h"
+
+#include "sync/combine.h"
+
+#include <float.h>
+
+static int tries;
+static bool overflows;
+static ln_sync_size leaves; /* how large variables are afterwards */
+
+/* An update that overflows or not, as the test says; taken back as the core asks for it. */
+static linnet_status try_update(void *context, ln_sync_size *size, linnet_error *error) {
+    tries++;
+    *size = overflows ? LN_SYNC_INFINITE : leaves;
+    return overflows ? LINNET_OK : update(context, error);
+}
+
+static void begin_trying(ln_sync_server_config config) {
+    const ln_sync_apply apply = {&world, value, prepare, place, update, try_update};
+    const ln_sync_storage storage = {&world, append, save};
+    const ln_sync_host host = {&world, clock_of, random_of};
+    begin(config);
+    ln_sync_server_release(world.server);
+    CHECK_INT(ln_sync_server_new(world.manifest, &config, &apply, &storage, &host, &world.server, NULL), LINNET_OK);
+    tries = 0;
+}
+
+static bool all_finite(void) {
+    return (ln_sync_size_of(world.w, W, LINNET_F32) != LN_SYNC_INFINITE) &&
+           (ln_sync_size_of(world.table, ROWS * WIDTH, LINNET_F32) != LN_SYNC_INFINITE) &&
+           (ln_sync_size_of(world.mean, 4, LINNET_F32) != LN_SYNC_INFINITE);
+}
+
+static bool says(const char *text) {
+    static char status[1 << 14];
+    ln_sync_server_status(world.server, status, sizeof status);
+    return strstr(status, text) != NULL;
+}
+
+/* The step of these pushes was dropped: all have heard it, nothing changed, the journal knows, and the next is made. */
+static void dropped(const int *who, int count, uint64_t number) {
+    const float before = world.w[0];
+    const int updates = world.updates, records = world.records;
+    CHECK(all_finite());
+    for (int i = 0; i < count; i++) {
+        CHECK_INT(clients[who[i]].ack.outcome, LN_SYNC_NOT_FINITE);
+        CHECK_INT(clients[who[i]].ack_step, number);
+        CHECK_INT(clients[who[i]].ack.next, number + 1);
+        CHECK_INT(clients[who[i]].ack.workers, 0);
+    }
+    CHECK_INT(ln_sync_server_failure(world.server, NULL), LINNET_OK);
+    CHECK(says("\"steps_not_finite\":1"));
+    for (int i = 0; i < count; i++) step(who[i], number + 1, 2);
+    CHECK_INT(world.updates, updates + 1);
+    CHECK_INT(world.records, records + 1);
+    CHECK(world.w[0] == before - 2);
+    for (int i = 0; i < count; i++) CHECK_INT(clients[who[i]].ack.outcome, LN_SYNC_APPLIED);
+}
+
+/* Its journal brings another server to the same state. */
+static void replayed(ln_sync_server_config config) {
+    static struct world before;
+    linnet_error error;
+    size_t at = 0;
+    before = world;
+    end();
+    begin(config);
+    for (int i = 0; i < before.records; at += before.sizes[i++])
+        CHECK_INT(ln_sync_server_replay(world.server, before.journal + at, before.sizes[i], &error), LINNET_OK);
+    CHECK(!memcmp(world.w, before.w, sizeof world.w) && !memcmp(world.mean, before.mean, sizeof world.mean));
+    CHECK(!memcmp(world.table, before.table, sizeof world.table));
+    CHECK_INT(world.updates, before.updates);
+    end();
+}
+
+static const int BOTH[] = {0, 1};
+
+static ln_sync_server_config of(uint32_t workers) {
+    ln_sync_server_config config = plain();
+    config.workers = workers;
+    return config;
+}
+
+static void gradients(void) {
+    begin(of(2));
+    join(0, 0, 11);
+    join(1, 1, 12);
+    step(0, 0, 3e38f);
+    step(1, 0, 3e38f);
+    dropped(BOTH, 2, 0);
+    CHECK(says("\"not_finite\":1"));
+    replayed(of(2));
+}
+
+static void weights(void) {
+    static const double pairs[][2] = {{1e300, 1},       {1, 1e300},       {2e38, 1.9e38},
+                                      {1e308, 1.5e308}, {1e-300, 2e-300}, {1e-40, 1}};
+    for (size_t k = 0; k < sizeof pairs / sizeof *pairs; k++) {
+        begin(of(2));
+        for (int i = 0; i < 2; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+        for (int i = 0; i < 2; i++) {
+            push(i, 0, 1);
+            commit(&clients[i], 0, 2, pairs[k][i], 0);
+        }
+        dropped(BOTH, 2, 0);
+        replayed(of(2));
+    }
+    begin(of(2)); /* equal ones are left out of the arithmetic, however large */
+    for (int i = 0; i < 2; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+    for (int i = 0; i < 2; i++) {
+        push(i, 0, 1);
+        commit(&clients[i], 0, 2, 1e300, 0);
+    }
+    CHECK_INT(clients[0].ack.outcome, LN_SYNC_APPLIED);
+    CHECK(world.w[0] == -1);
+    end();
+}
+
+/* Backup workers: those in the quorum are told, the late one is late. */
+static void quorum(void) {
+    ln_sync_server_config config = of(3);
+    config.quorum = 2;
+    begin(config);
+    for (int i = 0; i < 3; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+    step(0, 0, -3e38f);
+    step(1, 0, -3e38f);
+    CHECK_INT(clients[2].ack.outcome, LN_SYNC_LATE);
+    dropped(BOTH, 2, 0);
+    replayed(config);
+}
+
+/* Rows of a table: each part is finite, their sum is not. */
+static void rows(void) {
+    static int64_t ids[2] = {21, 30};
+    static float values[2 * WIDTH];
+    begin(of(2));
+    join(0, 0, 11);
+    join(1, 1, 12);
+    for (int i = 0; i < 2 * WIDTH; i++) values[i] = 2e38f;
+    for (int i = 0; i < 2; i++) {
+        ln_sync_header h = {.type = LN_SYNC_PUSH, .flags = LN_SYNC_FLAG_ROWS, .tensor = 1};
+        push(i, 0, 1);
+        bulk(&clients[i], LN_SYNC_IDS, 1, 0, ids, sizeof ids);
+        CHECK(ln_sync_stream_bulk(clients[i].stream, &h, values, sizeof values, 1));
+        settle();
+        commit(&clients[i], 0, 3, 1, 0);
+    }
+    dropped(BOTH, 2, 0);
+    replayed(of(2));
+}
+
+static void push_means(int i, uint64_t number, float x) {
+    for (int k = 0; k < W; k++) vectors[i][k] = 1;
+    for (int k = 0; k < 4; k++) means[i][k] = k == 2 ? x : 1;
+    bulk(&clients[i], LN_SYNC_PUSH, 0, number, vectors[i], sizeof vectors[i]);
+    bulk(&clients[i], LN_SYNC_PUSH, 2, number, means[i], sizeof means[i]);
+    settle();
+}
+
+/* Averaged values, as of batch normalisation or federated rounds. */
+static void averages(void) {
+    begin(of(2));
+    for (int i = 0; i < 2; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+    for (int i = 0; i < 2; i++) {
+        push_means(i, 0, FLT_MAX);
+        commit(&clients[i], 0, 2, 1, 0);
+    }
+    dropped(BOTH, 2, 0);
+    replayed(of(2));
+    begin_trying(of(1)); /* large ones are no gradients: there is nothing to try */
+    join(0, 0, 11);
+    push_means(0, 0, 1e30f);
+    commit(&clients[0], 0, 2, 1, 0);
+    CHECK_INT(clients[0].ack.outcome, LN_SYNC_APPLIED);
+    CHECK_INT(tries, 0);
+    CHECK(world.mean[2] == 1e30f);
+    end();
+}
+
+/* Pushes that were added up already, since memory is short. */
+static void folded(void) {
+    static const int all[] = {0, 1, 2, 3};
+    for (int weighted = 0; weighted < 2; weighted++) {
+        ln_sync_server_config config = of(4);
+        config.max_bytes = 4 * (4 * W + 16) + 4000;
+        begin(config);
+        for (int i = 0; i < 4; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+        for (int i = 0; i < 4; i++) {
+            push(i, 0, i < 2 ? 3e38f : 1);
+            commit(&clients[i], 0, 2, weighted && i == 3 ? 2 : 1, 0);
+        }
+        dropped(all, 4, 0);
+        replayed(config);
+    }
+}
+
+/* Every worker by itself: what one pushes is finite, or dropped as it comes; its weight does not matter. */
+static void asynchronous(void) {
+    ln_sync_server_config config = of(1);
+    config.asynchronous = true;
+    begin(config);
+    join(0, 0, 11);
+    push(0, 0, FLT_MAX);
+    commit(&clients[0], 0, 2, 1e300, 0);
+    CHECK_INT(clients[0].ack.outcome, LN_SYNC_APPLIED);
+    CHECK(all_finite());
+    end();
+}
+
+/* Gradients so large that the update itself may overflow are tried, and taken back. */
+static void updates(void) {
+    for (int k = 0; k < 3; k++) {
+        const float large = k == 2 ? 0x1.fffffep30f : 0x1p31f;
+        begin_trying(of(2));
+        overflows = k == 0;
+        leaves = LN_SYNC_ORDINARY;
+        for (int i = 0; i < 2; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+        step(0, 0, large);
+        step(1, 0, large);
+        CHECK_INT(tries, k < 2);
+        if (k == 0) {
+            CHECK_INT(world.updates, 0);
+            dropped(BOTH, 2, 0);
+        } else {
+            CHECK_INT(clients[0].ack.outcome, LN_SYNC_APPLIED);
+            CHECK_INT(clients[0].ack.version, 1);
+            CHECK_INT(world.updates, 1);
+            CHECK(world.w[5] == -large);
+        }
+        replayed(of(2));
+    }
+}
+
+/* What a large gradient has left in the variables may overflow later, by an ordinary one: so long all are tried, in the
+ * server that goes on from a snapshot or a journal, too. */
+static void large_variables(void) {
+    static struct world before;
+    linnet_error error;
+    for (int k = 0; k < 2; k++) {
+        size_t at = 0;
+        begin_trying(of(1));
+        overflows = false;
+        leaves = LN_SYNC_LARGE;
+        join(0, 0, 11);
+        step(0, 0, 1);
+        CHECK_INT(tries, 0);
+        step(0, 1, 0x1p100f);
+        step(0, 2, 1);
+        CHECK_INT(tries, 2);
+        CHECK_INT(ln_sync_server_save(world.server, &error), LINNET_OK);
+        before = world;
+        end();
+        begin_trying(of(1));
+        if (k)
+            CHECK_INT(ln_sync_server_restore(world.server, before.table_text, &error), LINNET_OK);
+        else
+            for (int i = 0; i < before.records; at += before.sizes[i++])
+                CHECK_INT(ln_sync_server_replay(world.server, before.journal + at, before.sizes[i], &error), LINNET_OK);
+        CHECK_INT(tries, k ? 0 : 2);
+        tries = 0;
+        join(0, 0, 12);
+        overflows = true;
+        step(0, 3, 1);
+        CHECK_INT(tries, 1);
+        CHECK_INT(clients[0].ack.outcome, LN_SYNC_NOT_FINITE);
+        overflows = false;
+        leaves = LN_SYNC_ORDINARY; /* they have become small again */
+        step(0, 4, 1);
+        step(0, 5, 1);
+        CHECK_INT(tries, 2);
+        CHECK_INT(clients[0].ack.outcome, LN_SYNC_APPLIED);
+        end();
+    }
+}
+
+/* An optimizer that deals with what is not finite itself, as a dynamic loss scale does, gets to see it. */
+static void lenient(void) {
+    begin(of(2));
+    world.manifest->takes_not_finite = true;
+    for (int i = 0; i < 2; i++) join(i, (uint32_t)i, 11 + (uint64_t)i);
+    step(0, 0, 3e38f);
+    step(1, 0, 3e38f);
+    CHECK_INT(clients[0].ack.outcome, LN_SYNC_APPLIED);
+    CHECK_INT(world.updates, 1);
+    CHECK(says("\"steps_not_finite\":0"));
+    world.manifest->takes_not_finite = false;
+    end();
+}
+
+/* The size of what is pushed, at every place in and behind a block. */
+static void sizes(void) {
+    static float values[1500];
+    static double wide[1500];
+    for (int at = 0; at < 1500; at += 1 + at / 7)
+        for (int k = 0; k < 4; k++) {
+            const float x[] = {0x1.fffffep30f, -0x1p31f, -INFINITY, NAN};
+            const double y[] = {0x1.fffffffffffffp254, -0x1p255, INFINITY, -(double)NAN};
+            const ln_sync_size expected[] = {LN_SYNC_ORDINARY, LN_SYNC_LARGE, LN_SYNC_INFINITE, LN_SYNC_INFINITE};
+            values[at] = x[k];
+            wide[at] = y[k];
+            CHECK_INT(ln_sync_size_of(values, 1500, LINNET_F32), expected[k]);
+            CHECK_INT(ln_sync_size_of(wide, 1500, LINNET_F64), expected[k]);
+            values[at] = 0;
+            wide[at] = 0;
+        }
+}
+
+int main(void) {
+    make_manifest();
+    gradients();
+    weights();
+    quorum();
+    rows();
+    averages();
+    folded();
+    asynchronous();
+    updates();
+    large_variables();
+    lenient();
+    sizes();
+    ln_sync_manifest_free(world.manifest);
+    return check_end("test_sync_finite");
+}

@@ -1,0 +1,142 @@
+/* test_sync_journal.c - the journal's frames: every byte of a file of several pages changed in several ways, every
+ * length that a kill can leave, and every page that can be missing, against what may be passed over and what is damage.
+ */
+#include "check.h"
+
+#include "sync/journal_frame.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROOM = 1 << 17, RECORDS = 8, PAGE = LN_SYNC_JOURNAL_PAGE };
+
+static unsigned char file[ROOM], changed[ROOM];
+static uint64_t starts[RECORDS + 1], lengths[RECORDS];
+static int records;
+
+static void clear(void) {
+    memset(file, 0, sizeof file);
+    memset(file, 'H', LN_SYNC_JOURNAL_HEAD);
+    starts[0] = LN_SYNC_JOURNAL_HEAD;
+    records = 0;
+}
+
+/* A record of `size` bytes in two parts; the bytes from `zeros` on are zeros. */
+static void add(size_t size, size_t zeros, uint64_t seed) {
+    unsigned char *bytes = malloc(size + 1);
+    const uint64_t at = starts[records];
+    for (size_t i = 0; i < size; i++) bytes[i] = i < zeros ? (unsigned char)(check_random(&seed) >> 20 | 1) : 0;
+    const ln_sync_slice parts[2] = {{bytes, size / 3}, {bytes + size / 3, size - size / 3}};
+    const uint64_t whole = ln_sync_journal_frame(parts, 2, at, file + at);
+    memcpy(file + at + LN_SYNC_JOURNAL_FRAME, bytes, size);
+    lengths[records++] = size;
+    starts[records] = at + whole;
+    CHECK(whole % LN_SYNC_JOURNAL_ALIGN == 0 && starts[records] < ROOM);
+    free(bytes);
+}
+
+/* Goes through the file; the number of whole records, and what comes behind them. */
+static int walk(const unsigned char *data, uint64_t size, ln_sync_journal_state *state) {
+    uint64_t at = LN_SYNC_JOURNAL_HEAD, length, next;
+    for (int i = 0;; i++, at = next) {
+        *state = ln_sync_journal_look(data, size, at, &length, &next);
+        if (*state != LN_SYNC_JOURNAL_WHOLE) return i;
+        CHECK(i < records && at == starts[i] && length == lengths[i] && next == starts[i + 1]);
+    }
+}
+
+static int record_of(uint64_t at) {
+    int i = 0;
+    while (starts[i + 1] <= at) i++;
+    return i;
+}
+
+/* Every byte, in these ways: damage of its record, whatever comes behind. */
+static void flips(void) {
+    static const unsigned char masks[] = {0x01, 0x80, 0xff};
+    const uint64_t size = starts[records];
+    for (uint64_t at = LN_SYNC_JOURNAL_HEAD; at < size; at++)
+        for (size_t k = 0; k < sizeof masks + 1; k++) {
+            ln_sync_journal_state state;
+            const unsigned char before = file[at];
+            file[at] = k < sizeof masks ? before ^ masks[k] : 0;
+            if (file[at] == before) continue;
+            const int whole = walk(file, size, &state);
+            if (state != LN_SYNC_JOURNAL_DAMAGED || whole != record_of(at))
+                CHECK_INT(at, -1); /* passed over: an older state, without a word */
+            file[at] = before;
+        }
+    CHECK_INT(walk(file, size, &(ln_sync_journal_state){LN_SYNC_JOURNAL_END}), records);
+}
+
+/* Every length that a write may have come to: what was whole is, the rest is cut. */
+static void lengths_of_a_write(void) {
+    for (uint64_t size = starts[0]; size <= starts[records]; size++) {
+        ln_sync_journal_state state;
+        const int whole = walk(file, size, &state);
+        int expected = 0;
+        while (expected < records && starts[expected + 1] <= size) expected++;
+        if (whole != expected || state != (size == starts[expected] ? LN_SYNC_JOURNAL_END : LN_SYNC_JOURNAL_CUT))
+            CHECK_INT(size, -1);
+    }
+}
+
+/* The last record's pages missing, in every choice of them: never written, unless nothing but zeros was there. */
+static void missing_pages(void) {
+    const uint64_t size = starts[records], last = starts[records - 1], first = last / PAGE;
+    const int pages = (int)((size - 1) / PAGE - first) + 1;
+    for (int choice = 1; choice < 1 << pages; choice++) {
+        ln_sync_journal_state state;
+        bool lost = false;
+        memcpy(changed, file, size);
+        for (int k = 0; k < pages; k++) {
+            const uint64_t from = (first + (uint64_t)k) * PAGE, to = from + PAGE;
+            for (uint64_t i = from < last ? last : from; (choice >> k & 1) && i < to && i < size; i++) {
+                lost = lost || changed[i];
+                changed[i] = 0;
+            }
+        }
+        const int whole = walk(changed, size, &state);
+        if (!lost) {
+            CHECK_INT(whole, records);
+            continue;
+        }
+        CHECK_INT(whole, records - 1);
+        CHECK(state == LN_SYNC_JOURNAL_UNWRITTEN || state == LN_SYNC_JOURNAL_CUT);
+        /* The same in the middle of the file is damage: what follows was acknowledged after it. */
+        memcpy(changed + size, file + starts[0], starts[1] - starts[0]);
+        CHECK_INT(walk(changed, size + starts[1] - starts[0], &state), records - 1);
+        CHECK_INT(state, LN_SYNC_JOURNAL_DAMAGED);
+    }
+}
+
+int main(void) {
+    static const size_t small[] = {40, 1, 32, 0, 33};
+    clear(); /* of a few bytes, all in one page */
+    for (int i = 0; i < 5; i++) add(small[i], SIZE_MAX, 7 + (uint64_t)i);
+    flips();
+    lengths_of_a_write();
+    missing_pages();
+    for (size_t last = 0; last < 3;
+         last++) { /* of several pages, the last one ends in, at and behind the end of a page */
+        clear();
+        add(100, SIZE_MAX, 1);
+        add(9000, SIZE_MAX, 2);
+        add((size_t)(3 * PAGE - starts[2] % PAGE - LN_SYNC_JOURNAL_FRAME) + 40 * last - 40, SIZE_MAX, 3);
+        flips();
+        lengths_of_a_write();
+        missing_pages();
+    }
+    clear(); /* a frame at the end of a page, and gradients that are zeros, as many are: no excuse for damage elsewhere
+              */
+    add(PAGE - LN_SYNC_JOURNAL_HEAD - 2 * LN_SYNC_JOURNAL_FRAME, SIZE_MAX, 4);
+    CHECK_INT((starts[1] + LN_SYNC_JOURNAL_FRAME) % PAGE, 0);
+    add(3 * PAGE, 5000, 5);
+    flips();
+    lengths_of_a_write();
+    missing_pages();
+    add(2 * PAGE, 0, 6);
+    flips();
+    lengths_of_a_write();
+    return check_end("test_sync_journal");
+}
