@@ -292,7 +292,8 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                         make_view(&c, v, strides);
                     }
                 }
-                if (in[0] == LN_MAP_LOAD && v->dtype == in[1]) s->direct = LN_MAP_DIRECT_LOAD;
+                /* Not what a later store still reads: an earlier one may write over the operand itself. */
+                if (in[0] == LN_MAP_LOAD && v->dtype == in[1] && c.last[k] <= c.n) s->direct = LN_MAP_DIRECT_LOAD;
                 if (in[0] == LN_MAP_LOAD_DEQUANTIZED || in[0] == LN_MAP_STORE_QUANTIZED) {
                     quant_numbers(s, t, is_store(in[0]));
                     if (per_axis(t)) {
@@ -310,6 +311,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                 }
             }
             if (is_store(in[0])) {
+                int32_t value = c.constant[in[2]] >= 0 ? -1 - c.constant[in[2]] : c.reg[in[2]];
                 s->from = (uint8_t)in[1];
                 if (scale_register >= 0) { /* load scale, multiply, then the store */
                     ln_map_step store = *s;
@@ -318,7 +320,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                     steps[n_steps++] = (ln_map_step){.code = LN_MAP_MUL,
                                                      .type = LINNET_F32,
                                                      .y = scale_register,
-                                                     .a = c.reg[in[2]],
+                                                     .a = value,
                                                      .b = scale_register,
                                                      .view = store.view};
                     s = &steps[n_steps++];
@@ -326,10 +328,9 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                     s->a = scale_register;
                     c.slot_free[c.n_free++] = scale_register;
                 } else {
-                    s->a = c.reg[in[2]];
+                    s->a = value;
                 }
                 s->direct = direct_store[k] ? LN_MAP_DIRECT_STORE : 0;
-                if (c.constant[in[2]] >= 0) s->a = -1 - c.constant[in[2]];
                 continue;
             }
             int operands = arity(in), same_width = 1;
