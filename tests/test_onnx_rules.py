@@ -344,24 +344,83 @@ def test_dynamic_quantization_then_matmul() -> None:
     check(build(nodes, {"x": [5, 40]}, ["y"], constants), {"x": f32(5, 40)}, 1e-5, 1e-3)
 
 
-def test_u64_beyond_the_signed_range() -> None:
-    big = np.array([2**64 - 1, 2**63, 2**63 + 9, 17, 5], np.uint64)
-    by = np.array([3, 2**63 + 1, 10, 2**64 - 2, 5], np.uint64)
-    kind = TensorProto.UINT64
+U64 = TensorProto.UINT64
+BIG = np.array([2**64 - 1, 2**63, 2**63 + 9, 17, 5, 2**63 + 2**39 + 1, 0], np.uint64)
+BY = np.array([3, 2**63 + 1, 10, 2**64 - 2, 5, 2**63, 1], np.uint64)
+LIMIT = np.array(2**63 + 9, np.uint64)
+# op, attributes, what NumPy gives for BIG and BY
+UNSIGNED: list[tuple[str, dict[str, Any], Any]] = [
+    ("Div", {}, BIG // BY),
+    ("Mod", {}, BIG % BY),
+    ("Mod", {"fmod": 1}, BIG % BY),
+    ("Max", {}, np.maximum(BIG, BY)),
+    ("Min", {}, np.minimum(BIG, BY)),
+    ("Less", {}, BIG < BY),
+    ("LessOrEqual", {}, BIG <= BY),
+    ("Greater", {}, BIG > BY),
+    ("GreaterOrEqual", {}, BIG >= BY),
+    ("Equal", {}, BIG == BY),
+    ("BitShift", {"direction": "RIGHT"}, np.where(BY < 64, BIG >> np.minimum(BY, 63).astype(np.uint64), 0)),
+    ("PRelu", {}, BIG),
+    ("Sign", {}, (BIG != 0).astype(np.uint64)),
+    ("Abs", {}, BIG),
+    ("Shrink", {"lambd": 6.0, "bias": 2048.0}, None),
+    ("Clip", {}, np.minimum(BIG, LIMIT)),
+]
+
+
+@pytest.mark.parametrize("kind,attributes,wanted", UNSIGNED, ids=lambda v: v if isinstance(v, str) else "")
+def test_u64_beyond_the_signed_range(kind: str, attributes: dict[str, Any], wanted: Any) -> None:
+    inputs = {"Sign": "a", "Abs": "a", "Shrink": "a", "Clip": "a  limit"}.get(kind, "a b")
+    made = node(kind, "", "y", **attributes)
+    made.input[:] = inputs.split(" ")
+    shapes = {"a": (U64, [7]), **({"b": (U64, [7])} if "b" in inputs else {})}
+    proto = build([made], shapes, ["y"], {"limit": LIMIT} if "limit" in inputs else {})
+    result = linnet.Session(linnet.from_onnx(proto)).run({"a": BIG, "b": BY} if "b" in inputs else {"a": BIG})["y"]
+    if kind == "Shrink":  # computed in f64
+        real = BIG.astype(np.float64)
+        wanted = [int(min(max(v - 2048.0, 0.0), 2.0**64 - 2048)) if v > 6 else 0 for v in real]
+        wanted = np.array(wanted, np.uint64)
+        result, wanted = np.delete(result, [0]), np.delete(wanted, [0])  # 2^64 itself is no u64
+    np.testing.assert_array_equal(result, wanted)
+
+
+FUSED = np.array([2**63 + 5, 2**64 - 1, 2**63 + 2**39 + 1, 2**53 + 1, 7], np.uint64)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_u64_as_a_float_inside_a_map(kind: str) -> None:
+    """A cast fused with what follows, an exponent, and a cast back: the values are unsigned and rounded once."""
+    code, dtype = {"f32": (F32, np.float32), "f64": (TensorProto.DOUBLE, np.float64)}[kind]
+    real = FUSED.astype(dtype)
     nodes = [
-        node("Div", "a b", "q"), node("Mod", "a b", "r"), node("Max", "a b", "high"), node("Min", "a b", "low"),
-        node("Less", "a b", "less"),
+        node("Cast", "a", "f", to=code), node("Neg", "f", "negative"), node("Pow", "base a", "power"),
+        node("Neg", "negative", "again"), node("Cast", "again", "back", to=U64), node("Cast", "negative", "low", to=U64),
     ]  # fmt: skip
-    proto = build(nodes, {"a": (kind, [5]), "b": (kind, [5])}, ["q", "r", "high", "low", "less"])
-    results = linnet.Session(linnet.from_onnx(proto)).run({"a": big, "b": by})
-    for name, wanted in {
-        "q": big // by,
-        "r": big % by,
-        "high": np.maximum(big, by),
-        "low": np.minimum(big, by),
-        "less": big < by,
-    }.items():
-        np.testing.assert_array_equal(results[name], wanted, err_msg=name)
+    outputs = ["negative", "power", "back", "low"]
+    proto = build(nodes, {"a": (U64, [5]), "base": (code, [5])}, outputs)
+    base = np.array([0.5, 0.25, 1, 1, 2], dtype)
+    for chosen in (outputs, ["negative"], ["low"]):  # a fetch alone fuses all that leads to it
+        graph = linnet.from_onnx(build(nodes, {"a": (U64, [5]), "base": (code, [5])}, chosen))
+        got = linnet.Session(graph).run({"a": FUSED, "base": base})
+        if "negative" in chosen:
+            np.testing.assert_array_equal(got["negative"], -real)
+        if "low" in chosen:
+            np.testing.assert_array_equal(got["low"], np.zeros(5, np.uint64))
+    got = linnet.Session(linnet.from_onnx(proto)).run({"a": FUSED, "base": base})
+    np.testing.assert_array_equal(got["power"], [0, 0, 1, 1, 128])
+    back = [min(int(v), 2**64 - 1) for v in real]  # 2^64 is one too many
+    np.testing.assert_array_equal(got["back"], np.array(back, np.uint64))
+
+
+def test_integer_power_of_u64_exponents() -> None:
+    """Modulo 2^64, whatever the exponent."""
+    base = np.array([3, -3, 2, -1, 0, 7], np.int64)
+    exponent = np.array([2**63 + 3, 2**64 - 1, 2**63, 2**64 - 1, 2**64 - 1, 5], np.uint64)
+    graph = build([node("Pow", "a b", "y")], {"a": (TensorProto.INT64, [6]), "b": (U64, [6])}, ["y"])
+    wanted = [pow(int(a), int(b), 2**64) for a, b in zip(base, exponent, strict=True)]
+    got = linnet.Session(linnet.from_onnx(graph)).run({"a": base, "b": exponent})["y"]
+    np.testing.assert_array_equal(got.view(np.uint64), np.array(wanted, np.uint64))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 import linnet
 from linnet import ops, passes
-from linnet.graph import Function, Graph, Quantization, Tensor, emit
+from linnet.graph import Function, Graph, Quantization, Tensor, emit, numpy_dtype
 from linnet.mapping import Instruction, Program, Store, pointwise, program_of
 
 
@@ -150,6 +150,36 @@ def test_broadcast_producer_is_not_computed_again_and_again() -> None:
 def test_broadcast_of_constants_is_fused() -> None:
     weight = np.random.default_rng(2).standard_normal((3, 1)).astype(np.float32)
     check(build(lambda f, x: ops.relu(ops.add(ops.multiply(x, f.constant(weight)), f.constant(weight + 1)))), 1)
+
+
+NUMBERS = ["f32", "f64", "f16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"]
+
+
+@pytest.mark.parametrize("target", [*NUMBERS, "bool"])
+@pytest.mark.parametrize("source", NUMBERS)
+def test_a_fused_cast_is_the_lone_cast(source: str, target: str) -> None:
+    """It saturates, wraps, rounds and reads u64 as the op alone does, behind a map and before one."""
+    wide = [0, 1, 3.9, -3.9, 200, -200, 7e4, 2**31 + 9, -(2**31) - 9, 2**32 + 7, 2**62 + 1, 2.0**63 + 4096, 2.0**64]
+    if source in ("f32", "f64", "f16"):
+        with np.errstate(over="ignore"):
+            x = np.array([*wide, np.inf, -np.inf, np.nan], np.float64).astype(numpy_dtype(source))
+    else:
+        info = np.iinfo(numpy_dtype(source))
+        x = np.array([info.min, info.max, info.max - 1, info.max // 2 + 2, 0, 1, 77], numpy_dtype(source))
+    results = {}
+    for optimize in (False, True):
+        graph = Graph()
+        main = graph.function()
+        inputs = [main.placeholder(name, source, x.shape) for name in "ab"]
+        first = pointwise(inputs[:1], lambda v: v * 1, source).cast(target)
+        last = pointwise([inputs[1].cast(target)], lambda v: v.eq(0) if target == "bool" else v * 1, target)
+        main.outputs = [t for t in (first, last) if t not in inputs]
+        graph.signature("infer", main)
+        if optimize:
+            passes.run(graph)
+        results[optimize] = list(linnet.Session(graph.to_bytes()).run({"a": x, "b": x}).values())
+    for fused, lone in zip(results[True], results[False], strict=True):
+        np.testing.assert_array_equal(fused, lone)
 
 
 def test_unknown_dimensions_fuse() -> None:

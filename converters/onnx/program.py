@@ -15,10 +15,9 @@ from linnet.mapping import REGISTER, Expr, Instruction, Program, Store
 if TYPE_CHECKING:
     from linnet.converters.onnx.operation import Operation
 
-__all__ = ["FLOATS", "REGISTER", "SIGN_BIT", "Expr", "Values", "float_value", "pointwise"]
+__all__ = ["FLOATS", "REGISTER", "Expr", "Values", "float_value", "pointwise"]
 
 FLOATS = ("f32", "f64", "f16", "bf16")
-SIGN_BIT = -(1 << 63)
 
 
 class Values:
@@ -53,7 +52,7 @@ def _immediate(tensor: Tensor, others: Sequence[Tensor]) -> float | int | None:
     value = float_value(tensor)
     assert value is not None
     number = value.reshape(-1)[0]
-    return float(number) if tensor.dtype in FLOATS else int(number.astype(np.int64))
+    return float(number) if tensor.dtype in FLOATS else int(number)
 
 
 def pointwise(
@@ -68,18 +67,17 @@ def pointwise(
     """
     program, operands, expressions = Program(), [], []
     for tensor in inputs:
-        kind = REGISTER[tensor.dtype]
         number = _immediate(tensor, inputs)
         if number is not None:
-            expressions.append(Expr(program, program.constant(number, kind)))
+            expressions.append(Expr.constant(program, number, tensor.dtype))
             continue
         if tensor not in operands:
             operands.append(tensor)
-        expressions.append(Expr(program, program.add(Instruction("load", kind, operand=operands.index(tensor)))))
+        expressions.append(Expr.load(program, tensor.dtype, operands.index(tensor)))
     result = body(Values(program), *expressions)
     results = list(result) if isinstance(result, tuple) else [result]
     single = dtypes is None or isinstance(dtypes, str)
     names = [str(dtypes or inputs[0].dtype)] if single else [str(d) for d in dtypes or ()]
-    program.stores = [Store(expression.register, False) for expression in results]
+    program.stores = [Store(e.for_store(name).register, False) for e, name in zip(results, names, strict=True)]
     outputs = op.emit_all("map", operands, len(names), **program.attributes(names))
     return outputs[0] if single else outputs

@@ -14,7 +14,7 @@ from linnet.converters.tflite.fixed_point import LIMITS, RANGES, quantize_multip
 from linnet.converters.tflite.problems import Unsupported
 from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpec, option
 from linnet.graph import Function, Quantization, Tensor, dtype_of, emit, numpy_dtype
-from linnet.mapping import REGISTER, Expr, Instruction, Program, Store, pointwise
+from linnet.mapping import REGISTER, Expr, Program, Store, pointwise
 
 if TYPE_CHECKING:
     from linnet.converters.tflite.importer import Importer, Scope
@@ -141,7 +141,7 @@ class Operation:
                 if immediate(t):
                     assert t.data is not None
                     number = t.data.reshape(-1)[0].item()
-                    operands.append(Expr(program, program.constant(number, REGISTER[t.dtype])))
+                    operands.append(Expr.constant(program, number, t.dtype))
                 else:
                     operands.append(left.pop(0))
             result: Expr = body(*operands)
@@ -157,16 +157,15 @@ class Operation:
         """One map whose body also gets a function per table: from an index to the element there."""
         # `table` reads an input without broadcasting it, so the node is made by hand
         program, count = Program(), len(inputs)
-        loaded = [
-            Expr(program, program.add(Instruction("load", REGISTER[t.dtype], operand=i))) for i, t in enumerate(inputs)
-        ]
+        loaded = [Expr.load(program, t.dtype, i) for i, t in enumerate(inputs)]
 
         def looker(number: int, dtype: str) -> Callable[[Expr], Expr]:
             return lambda index: index.table(number, REGISTER[dtype])
 
         lookers = [looker(count + i, dtype_of(t.dtype)) for i, t in enumerate(tables)]
         made = body(*loaded, *lookers)
-        program.stores = [Store(r.register, False) for r in ([made] if isinstance(made, Expr) else made)]
+        results = [made] if isinstance(made, Expr) else made
+        program.stores = [Store(r.for_store(d).register, False) for r, d in zip(results, dtypes, strict=True)]
         operands = [*inputs, *(self.function.constant(t) for t in tables)]
         return self.emit_all("map", operands, len(dtypes), **program.attributes(dtypes))
 

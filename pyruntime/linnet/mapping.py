@@ -19,6 +19,8 @@ REGISTER = {
 }  # fmt: skip
 """The register type in which an element type is computed."""
 COMPARISONS = frozenset({"eq", "ne", "lt", "le", "gt", "ge", "is_nan", "is_inf"})  # their result is i32
+ORDERED = frozenset({"lt", "le", "gt", "ge"})
+_SIGN_BIT = -(1 << 63)
 _RANK = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 _NAMES = {number: name for name, (number, _, _) in OPCODES.items()}
 MAX_INPUTS = 24
@@ -164,20 +166,40 @@ class Program:
 
 class Expr:
     """A value of a program under construction. Python's operators and the methods below make new values; numbers become
-    immediates of the other operand's type; of two register types the wider is taken (i32 < i64 < f32 < f64)."""
+    immediates of the other operand's type; of two register types the wider is taken (i32 < i64 < f32 < f64).
+    unsigned: an i64 register that holds an u64; what depends on the sign is then made of several instructions."""
 
     __array_ufunc__ = None  # NumPy scalars leave the operators to us
 
-    def __init__(self, program: Program, register: int) -> None:
-        self.program, self.register = program, register
+    def __init__(self, program: Program, register: int, unsigned: bool = False) -> None:
+        self.program, self.register, self.unsigned = program, register, unsigned
+
+    @staticmethod
+    def load(program: Program, dtype: str, operand: int) -> Expr:
+        """An input of that element type, in its register type."""
+        return Expr(program, program.add(Instruction("load", REGISTER[dtype], operand=operand)), dtype == "u64")
+
+    @staticmethod
+    def constant(program: Program, number: float, dtype: str) -> Expr:
+        """An immediate of that element type, in its register type."""
+        unsigned = dtype == "u64"
+        if unsigned and number >= 1 << 63:
+            number = int(number) - (1 << 64)
+        return Expr(program, program.constant(number, REGISTER[dtype]), unsigned)
 
     @property
     def kind(self) -> str:
         """Register type: f32, f64, i32 or i64."""
         return self.program.code[self.register].result
 
-    def _of(self, instruction: Instruction) -> Expr:
-        return Expr(self.program, self.program.add(instruction))
+    def _of(self, instruction: Instruction, unsigned: bool = False) -> Expr:
+        made = Expr(self.program, self.program.add(instruction))
+        made.unsigned = unsigned and made.kind == "i64"
+        return made
+
+    def _signed(self) -> Expr:
+        """The same register, read as signed."""
+        return Expr(self.program, self.register)
 
     def lift(self, value: Expr | float) -> Expr:
         """A number as a value of this one's type (f32 when an integer type cannot hold it)."""
@@ -186,17 +208,24 @@ class Expr:
         kind = self.kind
         if kind not in FLOATS and value != int(value):
             kind = "f32"
-        return Expr(self.program, self.program.constant(value, kind))
+        return Expr.constant(self.program, value, "u64" if self.unsigned and kind == "i64" else kind)
 
     def unary(self, opcode: str) -> Expr:
         """The opcode of one operand (schema/map_opcodes.toml) of this value."""
-        return self._of(Instruction(opcode, self.kind, (self.register,)))
+        if self.unsigned and opcode == "abs":
+            return self
+        if self.unsigned and opcode == "sign":
+            return Expr(self.program, self.ne(0).cast("i64").register, True)
+        return self._of(Instruction(opcode, self.kind, (self.register,)), self.unsigned)
 
     def binary(self, opcode: str, other: Expr | float) -> Expr:
         """The opcode of this value and another."""
         right = self.lift(other)
         kind = max(self.kind, right.kind, key=_RANK.__getitem__)
-        return self._of(Instruction(opcode, kind, (self.cast(kind).register, right.cast(kind).register)))
+        left, right = self.cast(kind), right.cast(kind)
+        if left.unsigned or right.unsigned:
+            return _unsigned(opcode, left, right)
+        return left._of(Instruction(opcode, kind, (left.register, right.register)))
 
     def reverse(self, opcode: str, other: float) -> Expr:
         """The opcode of a number and this value."""
@@ -204,7 +233,18 @@ class Expr:
 
     def cast(self, kind: str) -> Expr:
         """To another register type: f32, f64, i32, i64."""
-        return self if kind == self.kind else self._of(Instruction("cast", kind, (self.register,)))
+        if kind == self.kind:
+            return self
+        if self.unsigned and kind in FLOATS:  # above 2^63: half of it, whose last bit stands for what was cut off
+            signed = self._signed()
+            half = (signed.binary("shift_right_logical", 1) | (signed & 1)).cast(kind)
+            return (signed < 0).select(half + half, signed.cast(kind))
+        return self._of(Instruction("cast", kind, (self.register,)))
+
+    def for_store(self, dtype: str | None) -> Expr:
+        """What a store to that element type takes: it converts as `cast` does, but would read u64 values as signed."""
+        kind = REGISTER[dtype] if dtype is not None else self.kind
+        return self.cast(kind) if self.unsigned and kind in FLOATS else self
 
     def select(self, yes: Expr | float, no: Expr | float) -> Expr:
         """`yes` where this value is not 0, else `no`."""
@@ -214,7 +254,7 @@ class Expr:
         kind = max(yes.kind, no.kind, key=_RANK.__getitem__)
         condition = self if self.kind == "i32" else self.binary("ne", 0)
         registers = (condition.register, yes.cast(kind).register, no.cast(kind).register)
-        return self._of(Instruction("select", kind, registers))
+        return self._of(Instruction("select", kind, registers), yes.unsigned or no.unsigned)
 
     def iota(self, axis: int, kind: str = "i64") -> Expr:
         """The coordinate along an axis of the iteration shape."""
@@ -309,6 +349,44 @@ class Expr:
         raise AttributeError(name)
 
 
+def _unsigned(opcode: str, a: Expr, b: Expr) -> Expr:
+    """The opcode of two i64 registers of which one at least holds u64 values."""
+    x, y = a._signed(), b._signed()
+    if opcode in ORDERED:  # with the highest bits flipped, the signed order is the unsigned one
+        made = (x ^ _SIGN_BIT).binary(opcode, y ^ _SIGN_BIT)
+    elif opcode in ("min", "max"):
+        made = _unsigned("lt" if opcode == "min" else "gt", a, b).select(x, y)
+    elif opcode == "div":
+        made = _divide_unsigned(x, y)
+    elif opcode in ("mod", "fmod"):
+        made = y.eq(0).select(0, x - _divide_unsigned(x, y) * y)
+    else:
+        if opcode == "shift_right" and a.unsigned:
+            opcode = "shift_right_logical"
+        if (
+            opcode == "pow" and b.unsigned
+        ):  # modulo 2^64 powers repeat after 2^62, but for factors of 2, which are gone then
+            y = (y < 0).select((y & ((1 << 62) - 1)) | (1 << 62), y)
+        made = x._of(Instruction(opcode, "i64", (x.register, y.register)))
+        if opcode == "pow" or opcode.startswith("shift"):
+            made.unsigned = a.unsigned
+            return made
+    made.unsigned = made.kind == "i64"
+    return made
+
+
+def _divide_unsigned(a: Expr, b: Expr) -> Expr:
+    """u64 quotient in i64 registers, 0 by zero: by halves, then corrected by at most one (Hacker's Delight, 9-3)."""
+
+    def reaches(x: Expr, y: Expr) -> Expr:
+        return (x ^ _SIGN_BIT).binary("ge", y ^ _SIGN_BIT).cast("i64")
+
+    half = a.binary("shift_right_logical", 1) / b
+    quotient = half.binary("shift_left", 1)
+    quotient = b.eq(0).select(0, quotient + reaches(a - quotient * b, b))
+    return (b < 0).select(reaches(a, b), quotient)  # b >= 2^63: the quotient is 0 or 1
+
+
 def pointwise(
     inputs: Sequence[Operators],
     body: Callable[..., Expr | Sequence[Expr]],
@@ -328,9 +406,11 @@ def pointwise(
     """
     program, operands, values = Program(), list(dict.fromkeys(inputs)), []
     for tensor in inputs:
-        real = dequantize and tensor.quantization is not None
-        opcode, kind = ("load_dequantized", "f32") if real else ("load", REGISTER[tensor.dtype])
-        values.append(Expr(program, program.add(Instruction(opcode, kind, operand=operands.index(tensor)))))
+        if dequantize and tensor.quantization is not None:
+            loaded = program.add(Instruction("load_dequantized", "f32", operand=operands.index(tensor)))
+            values.append(Expr(program, loaded))
+        else:
+            values.append(Expr.load(program, tensor.dtype, operands.index(tensor)))
     result = body(*values)
     results = [result] if isinstance(result, Expr) else list(result)
     nothing: list[str | None] = [None] * len(results)
@@ -338,7 +418,8 @@ def pointwise(
     made: list[str] = []
     for i, (expression, dtype) in enumerate(zip(results, wanted, strict=True)):
         quantized = i < len(quantization) and quantization[i] is not None
-        program.stores.append(Store((expression.cast("f32") if quantized else expression).register, quantized))
+        stored = expression.cast("f32") if quantized else expression.for_store(dtype)
+        program.stores.append(Store(stored.register, quantized))
         made.append(dtype or _default_dtype(expression, inputs))
     outputs = emit("map", operands, program.attributes(made), len(results), name, function, quantization, made)
     return outputs[0] if isinstance(result, Expr) else outputs
@@ -347,7 +428,7 @@ def pointwise(
 def look_up(x: Tensor, table: Tensor, index: Callable[[Expr], Expr] = lambda v: v, *, name: str = "") -> Tensor:
     """table[index(x)] for an integer tensor x and a 1-D constant, which is not broadcast; the table's element type."""
     program = Program()
-    loaded = Expr(program, program.add(Instruction("load", REGISTER[x.dtype], operand=0)))
+    loaded = Expr.load(program, x.dtype, 0)
     program.stores = [Store(index(loaded).table(1, REGISTER[table.dtype]).register, False)]
     return emit("map", [x, table], program.attributes([table.dtype]), name=name)[0]
 
@@ -355,6 +436,8 @@ def look_up(x: Tensor, table: Tensor, index: Callable[[Expr], Expr] = lambda v: 
 def _default_dtype(expression: Expr, inputs: Sequence[Operators]) -> str:
     if expression.program.boolean(expression.register):
         return "bool"
+    if expression.unsigned:
+        return "u64"
     same = (t.dtype for t in inputs if REGISTER[t.dtype] == expression.kind and t.dtype != "bool")
     return next(same, expression.kind)
 
@@ -364,12 +447,16 @@ def program_of(node: Node) -> Program | None:
     if node.op == "map":
         return Program.decode({name: node.attribute(name) for name in ("program", "floats", "integers")})
     if node.op == "cast" and node.inputs[0] is not None:
-        program = Program()
-        load = program.add(Instruction("load", REGISTER[node.inputs[0].dtype], operand=0))
-        value, target = Expr(program, load), node.outputs[0].dtype
-        if target == "bool" and not program.boolean(load):
+        program, source, target = Program(), node.inputs[0].dtype, node.outputs[0].dtype
+        register = REGISTER[target]
+        # Loads and stores convert as the op does; only they know an u64 from an i64, and saturate to narrow types.
+        kind = register if source == "u64" and register in FLOATS else REGISTER[source]
+        value = Expr(program, program.add(Instruction("load", kind, operand=0)))
+        if target == "bool" and not program.boolean(value.register):
             value = value.ne(0)
-        program.stores = [Store(value.cast(REGISTER[target]).register, False)]
+        elif target == register:
+            value = value.cast(register)
+        program.stores = [Store(value.register, False)]
         return program
     return None
 

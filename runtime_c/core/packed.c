@@ -23,14 +23,13 @@ static bool same_tensor(const ln_tensor *a, const ln_tensor *b, bool folded) {
 }
 
 void ln_packs_describe(const linnet_model *model, ln_step *step) {
-    const char *file = model->file;
     for (int i = 0; i < step->call.n_inputs; ++i) {
         const ln_tensor *t = &step->call.inputs[i];
-        const char *data = t->data;
         uint64_t bytes;
-        if (data == NULL || (data >= file && data < file + model->file_size) || !ln_bytes(t, &bytes)) continue;
+        const bool of_file = (uintptr_t)t->data - (uintptr_t)model->file < model->file_size;
+        if (t->data == NULL || of_file || !ln_bytes(t, &bytes)) continue;
         step->folded |= 1u << i;
-        ln_digest(data, (size_t)bytes, step->content);
+        ln_digest(t->data, (size_t)bytes, step->content);
     }
 }
 

@@ -199,23 +199,36 @@ static void free_operands(compiler *c, const bool *exclusive, int64_t k, const i
     }
 }
 
-/* Operands that have one line for all rows, as those of a normalisation by channels: with strips of whole lines every
- * strip sees the same of them, and they are loaded once. Returns the strip. */
+/* Length of the line that all rows of a load share, as those of a normalisation by channels do; 0 for other steps. What
+ * may be direct has a register of its own, so that a line can stay in it. */
+static int64_t shared_line(const ln_map_view *views, const ln_map_step *s) {
+    const ln_map_view *v = &views[s->view];
+    bool shared = s->code == LN_MAP_LOAD && s->direct == LN_MAP_DIRECT_LOAD && v->dtype == LINNET_F32 && v->rank == 2 &&
+                  v->strides[0] == 0 && v->strides[1] == 1;
+    return shared ? v->dims[1] : 0;
+}
+
+/* With strips of whole lines every strip sees the same of such operands, and they are loaded once. Lines of several
+ * lengths need strips that are a multiple of all of them: the shortest are taken first, which cost most to load and
+ * lengthen the strip least; an operand that does not fit in is loaded strip by strip. Returns the strip. */
 static int repeat(const ln_map_view *views, ln_map_step *steps, int n_steps, int strip) {
-    int64_t line = 0;
-    for (int pass = 0; pass < 2; pass++)
+    int64_t whole = 16, most = ln_min(2 * (int64_t)strip, 1024), shortest = 0;
+    for (;;) {
+        int64_t line = 0; /* the shortest that was not looked at */
         for (int i = 0; i < n_steps; i++) {
-            const ln_map_view *v = &views[steps[i].view];
-            /* What may be direct has a register of its own. */
-            if (steps[i].code != LN_MAP_LOAD || steps[i].direct != LN_MAP_DIRECT_LOAD || v->dtype != LINNET_F32 ||
-                v->rank != 2 || v->strides[0] != 0 || v->strides[1] != 1)
-                continue;
-            if (pass == 1) steps[i].direct = LN_MAP_DIRECT_REPEAT;
-            line = v->dims[1];
-            while (line % 16 != 0 && line <= 1024) line *= 2;
-            if (line > 2 * (int64_t)strip || line > 1024) return strip;
+            int64_t length = shared_line(views, &steps[i]);
+            if (length > shortest && (line == 0 || length < line)) line = length;
         }
-    return line == 0 ? strip : line > strip ? (int)line : (int)(strip / line * line);
+        if (line == 0 || line > most) break;
+        shortest = line;
+        int64_t both = whole;
+        while (both % line != 0 && both <= most) both += whole;
+        if (both > most) continue;
+        whole = both;
+        for (int i = 0; i < n_steps; i++)
+            if (shared_line(views, &steps[i]) == line) steps[i].direct = LN_MAP_DIRECT_REPEAT;
+    }
+    return (int)ln_max(whole, strip / whole * whole);
 }
 
 linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_program **out) {
@@ -279,7 +292,8 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                         make_view(&c, v, strides);
                     }
                 }
-                if (in[0] == LN_MAP_LOAD && v->dtype == in[1]) s->direct = LN_MAP_DIRECT_LOAD;
+                /* Not what a later store still reads: an earlier one may write over the operand itself. */
+                if (in[0] == LN_MAP_LOAD && v->dtype == in[1] && c.last[k] <= c.n) s->direct = LN_MAP_DIRECT_LOAD;
                 if (in[0] == LN_MAP_LOAD_DEQUANTIZED || in[0] == LN_MAP_STORE_QUANTIZED) {
                     quant_numbers(s, t, is_store(in[0]));
                     if (per_axis(t)) {
@@ -297,6 +311,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                 }
             }
             if (is_store(in[0])) {
+                int32_t value = c.constant[in[2]] >= 0 ? -1 - c.constant[in[2]] : c.reg[in[2]];
                 s->from = (uint8_t)in[1];
                 if (scale_register >= 0) { /* load scale, multiply, then the store */
                     ln_map_step store = *s;
@@ -305,7 +320,7 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                     steps[n_steps++] = (ln_map_step){.code = LN_MAP_MUL,
                                                      .type = LINNET_F32,
                                                      .y = scale_register,
-                                                     .a = c.reg[in[2]],
+                                                     .a = value,
                                                      .b = scale_register,
                                                      .view = store.view};
                     s = &steps[n_steps++];
@@ -313,10 +328,9 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                     s->a = scale_register;
                     c.slot_free[c.n_free++] = scale_register;
                 } else {
-                    s->a = c.reg[in[2]];
+                    s->a = value;
                 }
                 s->direct = direct_store[k] ? LN_MAP_DIRECT_STORE : 0;
-                if (c.constant[in[2]] >= 0) s->a = -1 - c.constant[in[2]];
                 continue;
             }
             int operands = arity(in), same_width = 1;

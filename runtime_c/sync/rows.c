@@ -67,6 +67,7 @@ size_t ln_sync_rows_sum(const ln_sync_rows_part *parts, size_t part_count, size_
         for (size_t i = 0; i < parts[p].count; i++)
             places[count++] = (ln_sync_rows_place){parts[p].ids[i], (uint32_t)p, (uint32_t)i};
     }
+    if (count == 0) return 0;
     places = sort(places, places + count, count);
     for (size_t i = 0; i < count; i++) {
         const ln_sync_rows_part *part = &parts[places[i].part];

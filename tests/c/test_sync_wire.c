@@ -15,7 +15,8 @@ static size_t vector(const char *name, unsigned char *bytes) {
     size_t size = 0, length = strlen(name);
     bool in_block = false, mine = false;
     if (end) strcpy(end, "docs/protocol.md");
-    FILE *file = fopen(end ? path : "docs/protocol.md", "rb");
+    FILE *file = fopen(path, "rb");
+    if (!file) file = fopen("docs/protocol.md", "rb"); /* a path from the build's folder */
     CHECK(file != NULL);
     if (!file) return 0;
     while (fgets(line, sizeof line, file)) {

@@ -101,8 +101,9 @@ def shrink(op: Operation) -> Tensor:
             [op.input(0)],
             lambda p, x: x.binary("lt", -bound).select(x + bias, x.binary("gt", bound).select(x - bias, 0)),
         )
-    # integers are compared with fractional bounds, so they are computed as floats
-    return op.map([op.input(0)], lambda p, x: body(p, x.cast("f64")).cast(x.kind))
+    # Integers are compared with fractional bounds, so they are computed as floats; no i64 holds the result of an u64.
+    wide = op.input(0).dtype == "u64"
+    return op.map([op.input(0)], lambda p, x: body(p, x.cast("f64")).cast("f64" if wide else x.kind))
 
 
 @rule("Gelu")

@@ -1,21 +1,14 @@
 """Rules of arithmetic and elementary functions: each becomes part of a map.
-Element types are computed in the register type that holds them; u64 comparisons and divisions are made of i64 ones."""
+Element types are computed in the register type that holds them (linnet.mapping)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from linnet.converters.onnx.operation import Operation
-from linnet.converters.onnx.program import FLOATS, SIGN_BIT, Expr, Values
+from linnet.converters.onnx.program import FLOATS, Expr, Values
 from linnet.converters.onnx.registry import rule
 from linnet.graph import Tensor
-
-
-def below(a: Expr, b: Expr, unsigned: bool = False) -> Expr:
-    """i32 1 where a < b; `unsigned` for u64 values in i64 registers."""
-    if unsigned:
-        a, b = a.binary("xor", SIGN_BIT), b.binary("xor", SIGN_BIT)
-    return a.binary("lt", b)
 
 
 def _unary(opcode: str) -> Callable[[Operation], Tensor]:
@@ -60,33 +53,17 @@ def mul(op: Operation) -> Tensor:
     return op.map([op.input(0), op.input(1)], lambda p, a, b: a * b)
 
 
-def divide_unsigned(a: Expr, b: Expr) -> Expr:
-    """u64 quotient in i64 registers: by halves, then corrected by at most one (Hacker's Delight, 9-3)."""
-    half = a.binary("shift_right_logical", 1) / b
-    quotient = half.binary("shift_left", 1)
-    rest = a - quotient * b
-    quotient = quotient + below(rest, b, True).binary("xor", 1).cast("i64")
-    large = below(a, b, True).binary("xor", 1).cast("i64")  # b >= 2^63: the quotient is 0 or 1
-    return b.binary("lt", 0).select(large, quotient)
-
-
 @rule("Div")
 def div(op: Operation) -> Tensor:
     """Integers truncate towards zero."""
-    a, b = op.input(0), op.input(1)
-    if a.dtype == "u64":
-        return op.map([a, b], lambda p, x, y: divide_unsigned(x, y))
-    return op.map([a, b], lambda p, x, y: x / y)
+    return op.map([op.input(0), op.input(1)], lambda p, x, y: x / y)
 
 
 @rule("Mod")
 def mod(op: Operation) -> Tensor:
     """fmod = 0: sign of the divisor; 1: sign of the dividend."""
-    a, b = op.input(0), op.input(1)
     fmod = op.attribute("fmod")
-    if a.dtype == "u64":
-        return op.map([a, b], lambda p, x, y: x - divide_unsigned(x, y) * y)
-    return op.map([a, b], lambda p, x, y: x.binary("fmod" if fmod else "mod", y))
+    return op.map([op.input(0), op.input(1)], lambda p, x, y: x.binary("fmod" if fmod else "mod", y))
 
 
 @rule("Pow")
@@ -104,7 +81,7 @@ def power(op: Operation) -> Tensor:
         return op.map([a, b], lambda p, x, y: x.binary("pow", y.cast(x.kind)))
     if b.dtype in FLOATS:
         return op.map([a, b], lambda p, x, y: x.cast("f64").binary("pow", y.cast("f64")).cast(x.kind))
-    return op.map([a, b], lambda p, x, y: x.binary("pow", y.cast(x.kind)))
+    return op.map([a, b], lambda p, x, y: x.binary("pow", y).cast(x.kind))
 
 
 def _variadic(op: Operation, combine: Callable[[Expr, Expr], Expr], mean: bool = False) -> Tensor:
@@ -133,15 +110,11 @@ def mean(op: Operation) -> Tensor:
 
 @rule("Max")
 def maximum(op: Operation) -> Tensor:
-    if op.input(0).dtype == "u64":
-        return _variadic(op, lambda a, b: below(a, b, True).select(b, a))
     return _variadic(op, lambda a, b: a.max(b))
 
 
 @rule("Min")
 def minimum(op: Operation) -> Tensor:
-    if op.input(0).dtype == "u64":
-        return _variadic(op, lambda a, b: below(b, a, True).select(b, a))
     return _variadic(op, lambda a, b: a.min(b))
 
 
@@ -157,17 +130,14 @@ def clip(op: Operation) -> Tensor:
     x, low, high = op.input(0), op.optional(1), op.optional(2)
     if low is None and high is None:
         return x
-    unsigned = x.dtype == "u64"
 
     def body(p: Values, value: Expr, *bounds: Expr) -> Expr:
         at = 0
         if low is not None:
-            bound = bounds[at]
-            value = below(value, bound, True).select(bound, value) if unsigned else value.max(bound)
+            value = value.max(bounds[at])
             at += 1
         if high is not None:
-            bound = bounds[at]
-            value = below(bound, value, True).select(bound, value) if unsigned else value.min(bound)
+            value = value.min(bounds[at])
         return value
 
     return op.map([x, *(t for t in (low, high) if t is not None)], body)

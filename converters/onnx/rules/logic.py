@@ -18,9 +18,6 @@ from linnet.graph import Tensor, numpy_dtype
 def _comparison(opcode: str) -> Callable[[Operation], Tensor]:
     def lower(op: Operation) -> Tensor:
         a, b = op.input(0), op.input(1)
-        if a.dtype == "u64" and opcode not in ("eq", "ne"):
-            flip = -(1 << 63)
-            return op.map([a, b], lambda p, x, y: x.binary("xor", flip).binary(opcode, y.binary("xor", flip)), "bool")
         return op.map([a, b], lambda p, x, y: x.binary(opcode, y), "bool")
 
     return lower
