@@ -166,7 +166,7 @@ def conv(r: Draw, op: str) -> list[T]:
     return r.add(op, [x, w, bias], [y], **options)
 
 
-def transpose_conv(r: Draw) -> list[T]:
+def transpose_conv(r: Draw, op: str) -> list[T]:
     r.largest = 4000
     shape = r.space()
     x = r.input(shape)
@@ -185,7 +185,7 @@ def transpose_conv(r: Draw) -> list[T]:
     w, bias, scale = r.weights(x, [outs, kh, kw, shape[3]], 0, taps, r.dtype != "u8" and r.rng.random() < 0.7)
     y = r.tensor(size, r.product_scale(x, scale, taps))
     return r.add(
-        "TRANSPOSE_CONV",
+        op,
         [r.constant(size), w, x, bias],
         [y],
         padding=0 if same else 1,
@@ -194,7 +194,7 @@ def transpose_conv(r: Draw) -> list[T]:
     )
 
 
-def fully_connected(r: Draw) -> list[T]:
+def fully_connected(r: Draw, op: str) -> list[T]:
     depth, rows, outs = r.size(1, 5000), r.size(1, 12), r.size(1, 130)
     shape = [rows, depth]
     if r.current is not None:
@@ -204,10 +204,10 @@ def fully_connected(r: Draw) -> list[T]:
     w, bias, scale = r.weights(x, [outs, depth], 0, depth, r.dtype != "u8" and r.rng.random() < 0.4)
     y = r.tensor([rows, outs], r.product_scale(x, scale, depth))
     operands = [x, w, bias] if r.rng.random() < 0.8 else [x, w, None]
-    return r.add("FULLY_CONNECTED", operands, [y], activation=r.pick(*ACTIVATIONS))
+    return r.add(op, operands, [y], activation=r.pick(*ACTIVATIONS))
 
 
-def batch_matmul(r: Draw) -> list[T]:
+def batch_matmul(r: Draw, op: str) -> list[T]:
     depth, rows, columns, batch = r.size(1, 2000), r.size(1, 20), r.size(1, 40), r.pick(1, 1, 2, 5)
     adjoint_x, adjoint_y = r.pick(False, False, True), r.pick(False, True)
     a = r.input([batch, depth, rows] if adjoint_x else [batch, rows, depth])
@@ -219,7 +219,7 @@ def batch_matmul(r: Draw) -> list[T]:
         b = r.tensor(b_shape, b_scale)
     spread = 74.0 if r.dtype != "i16" else 19000.0
     y = r.tensor([batch, rows, columns], r.product_scale(a, b_scale * spread / 74.0, depth))
-    return r.add("BATCH_MATMUL", [a, b], [y], adjoint_x=adjoint_x, adjoint_y=adjoint_y)
+    return r.add(op, [a, b], [y], adjoint_x=adjoint_x, adjoint_y=adjoint_y)
 
 
 def broadcast(r: Draw, shape: list[int]) -> list[int]:
@@ -273,14 +273,14 @@ def quotient(r: Draw, op: str) -> list[T]:
     return r.add(op, [x, b], [y], activation=r.pick(*ACTIVATIONS))
 
 
-def prelu(r: Draw) -> list[T]:
+def prelu(r: Draw, op: str) -> list[T]:
     shape = r.space()
     x = r.input(shape)
     slope_shape = [1, 1, shape[3]] if r.rng.random() < 0.7 else [1, shape[2], shape[3]]
     narrow = "i8" if r.dtype == "i16" else r.dtype  # the kernel reads i8 beside i16
     slope = r.constant(r.integers(slope_shape, narrow), narrow, scale=r.scale(-10, -6), zero=r.zero())
     y = r.tensor(shape, float(x.scale) * 2.0 ** r.rng.uniform(-1, 1))
-    return r.add("PRELU", [x, slope], [y])
+    return r.add(op, [x, slope], [y])
 
 
 FUNCTIONS = ("LOGISTIC", "TANH", "ELU", "EXP", "LOG", "SQRT", "RSQRT", "GELU")
@@ -301,18 +301,17 @@ def unary(r: Draw, op: str) -> list[T]:
             y_zero += 128
         if r.dtype == "i16":
             near = 1 / 32768
-            x.scale = float(np.float32(min(max(x.scale, 2.0**-15), 2.0**-9)))
     if op == "GELU":
         options["approximate"] = bool(r.pick(True, False))
     y = r.tensor(shape, near, y_zero)
     return r.add(op, [x], [y], **options)
 
 
-def softmax(r: Draw) -> list[T]:
+def softmax(r: Draw, op: str) -> list[T]:
     shape = r.shape()
     x = r.input(shape, r.scale(-8, 0) / (256 if r.dtype == "i16" else 1))
     scale, zero = {"i8": (1 / 256, -128), "u8": (1 / 256, 0), "i16": (1 / 32768, 0)}[r.dtype]
-    return r.add("SOFTMAX", [x], [r.tensor(shape, scale, zero)], beta=float(r.pick(1.0, 1.0, 0.5, 2.0)))
+    return r.add(op, [x], [r.tensor(shape, scale, zero)], beta=float(r.pick(1.0, 1.0, 0.5, 2.0)))
 
 
 def pool(r: Draw, op: str) -> list[T]:
@@ -377,7 +376,7 @@ def resize(r: Draw, op: str) -> list[T]:
     return r.add(op, [x, r.constant(size)], [y], align_corners=corners, half_pixel_centers=half)
 
 
-def concatenation(r: Draw) -> list[T]:
+def concatenation(r: Draw, op: str) -> list[T]:
     shape = r.shape()
     axis = int(r.rng.integers(len(shape)))
     parts = [r.input(shape)]
@@ -385,7 +384,7 @@ def concatenation(r: Draw) -> list[T]:
         other = [r.size(1, 20) if i == axis else d for i, d in enumerate(shape)]
         parts.append(r.tensor(other, *((None, None) if r.dtype == "u8" else (parts[0].scale, parts[0].zero))))
     size = [sum(p.shape[i] for p in parts) if i == axis else d for i, d in enumerate(shape)]
-    return r.add("CONCATENATION", parts, [r.like(parts[0], size)], axis=axis, activation="none")
+    return r.add(op, parts, [r.like(parts[0], size)], axis=axis, activation="none")
 
 
 ALL = ("i8", "u8", "i16")
@@ -393,11 +392,9 @@ OPS: dict[str, Callable[[Draw], list[T]]] = {}
 DTYPES: dict[str, Sequence[str]] = {}  # that the reference kernel of the op takes, and computes right
 
 
-def family(function: Callable[..., list[T]], dtypes: Sequence[str], *names: str) -> None:
+def family(function: Callable[[Draw, str], list[T]], dtypes: Sequence[str], *names: str) -> None:
     for name in names:
-        OPS[name] = (
-            (lambda r: function(r)) if function.__code__.co_argcount == 1 else lambda r, name=name: function(r, name)
-        )  # type: ignore[misc]
+        OPS[name] = lambda r, name=name: function(r, name)  # type: ignore[misc]
         DTYPES[name] = dtypes
 
 
@@ -440,14 +437,13 @@ def chain(r: Draw) -> list[T]:
         before = r.current
         outputs = OPS[r.pick(*kinds)](r)
         r.current = outputs[0]
-        if r.current.dtype != r.dtype or len(r.current.shape) != 4:
-            break
-        if math.prod(r.current.shape) > 60_000:
-            break
         assert before is None or any(before.name in o.inputs for o in r.operators)
-    if r.current is not None and r.current.dtype == r.dtype and r.rng.random() < 0.3:
-        if len(r.current.shape) == 4 and math.prod(r.current.shape[1:]) <= 5000:
-            outputs = fully_connected(r)
+        if r.current.dtype != r.dtype or len(r.current.shape) != 4 or math.prod(r.current.shape) > 60_000:
+            break
+    last = r.current
+    image = last is not None and last.dtype == r.dtype and len(last.shape) == 4
+    if last is not None and image and r.rng.random() < 0.3 and math.prod(last.shape[1:]) <= 5000:
+        outputs = OPS["FULLY_CONNECTED"](r)
     return outputs
 
 

@@ -65,7 +65,7 @@ def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDA
 
 
 def table_of_floats(function: Callable[[Any], Any], scale: np.float32, out_scale: np.float32) -> npt.NDArray[np.int16]:
-    """table_16 with every step in f32 and a scale of the result, as the kernels of single functions fill it. Zero points are 0."""
+    """table_16 with every step in f32 and a scale of the result, as kernels of single functions fill it. Zero points are 0."""
     f = np.float32
     least, most = f(scale * f(-32768)), f(scale * f(32767))
     step = f(f(most - least) / f(512))

@@ -75,7 +75,7 @@ def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, s
 
 def _wide(op: Operation, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
     """16-bit activations: the reference kernel multiplies the 64-bit sum by the whole Q31 multiplier, where convolutions cut
-    it to 16 bits. A product of up to 79 bits is taken in two halves. None for a multiplier of 2^15 or more, which nothing real has."""
+    it to 16 bits. The product has up to 79 bits and is taken in two halves. None for a multiplier of 2^15 or more."""
     spec = op.output()
     if spec.quantization is None or w.quantization is None:
         return None
