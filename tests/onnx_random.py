@@ -124,7 +124,13 @@ class Draw:
         return self.node("DequantizeLinear", name, scale, **({"axis": 0} if own.size > 1 else {}))
 
     def product_scale(self, x: Stored, scales: Array, taps: int) -> float:
-        return x.scale * float(scales.mean()) * 74 * math.sqrt(taps) * 2.0 ** self.rng.uniform(-1.5, 3)
+        spread = 74 * math.sqrt(taps) * 2.0 ** self.rng.uniform(-1.5, 3)
+        ties = self.rng.random() < 0.3  # sums over a whole number
+        return (
+            x.scale * float(scales.reshape(-1)[0]) * max(2, round(spread))
+            if ties
+            else x.scale * float(scales.mean()) * spread
+        )
 
     def model(self, output: str) -> onnx.ModelProto:
         infos = [
