@@ -15,6 +15,7 @@ from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, find, rule
 from linnet.converters.onnx.rules.linear import as_matrices, integer_product, of_rows, without_padding
+from linnet.converters.onnx.rules.pooling import pool_attributes
 from linnet.converters.onnx.rules.quantization import (
     RANGES,
     dequantize_linear,
@@ -95,10 +96,17 @@ def qlinear_concat(op: Operation) -> Tensor:
 
 @rule("QLinearGlobalAveragePool", "QLinearAveragePool", domain=MICROSOFT, like="AveragePool")
 def qlinear_pool(op: Operation) -> Tensor:
-    if op.attribute("channels_last", 0):
-        raise op.unsupported("channels_last pooling", "export the model for channels first")
-    y = through(op, op.node.op_type.removeprefix("QLinear"), op.input(0), op.input(1), op.optional(2))
-    return integers(op, y, op.input(3), op.optional(4), op.input(0).dtype)
+    """Averages over windows, or over everything; channels are the last axis on request."""
+    x = op.input(0)
+    last, whole = bool(op.attribute("channels_last", 0)), op.node.op_type == "QLinearGlobalAveragePool"
+    numbers = real(op, x, op.input(1), op.optional(2))
+    if whole:
+        rank = rank_of(x, "input 0")
+        y = op.reduce(numbers, "mean", list(range(1, rank - 1) if last else range(2, rank)))
+    else:
+        attributes = pool_attributes(op, "average") | ({"channel_axis": -1} if last else {})
+        y = op.emit("pool", [numbers], count_include_pad=bool(op.attribute("count_include_pad", 0)), **attributes)
+    return integers(op, y, op.input(3), op.optional(4), x.dtype)
 
 
 @rule("QLinearSigmoid", domain=MICROSOFT, like="Sigmoid")
