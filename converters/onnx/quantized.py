@@ -267,9 +267,9 @@ class _Fuser:
         unit = Quantization(np.ones(1, np.float32), np.zeros(1, np.int32))
         ones = self.function.constant(np.ones((depth, 1), np.int8), "ones", quantization=unit)
         rows = self.emit("matmul", [x, ones], {**sums, "transpose_b": False}, "i32", None)
-        scale = np.float64(x.quantization.scale[0]) * w.quantization.scale.astype(np.float64)
+        scale = (x.quantization.scale[:1] * w.quantization.scale).astype(np.float32)
         if q is not None:
-            scale /= np.float64(q.scale[0])
+            scale = scale / q.scale[0]
         operands = [product, rows, self.function.constant(zeros - np.int32(common), f"{w.name}_zero")]
         operands.append(self.function.constant(scale.astype(np.float32), f"{w.name}_scale"))
 
@@ -414,8 +414,8 @@ class _Fuser:
         return self.keep(node.outputs[0], made)
 
     def on_pool(self, node: Node) -> bool:
-        """Maxima pass as they are. Averages are those of the real numbers, rounded with the zero point added already, which
-        decides ties (QLinearAveragePool)."""
+        """Maxima pass as they are. Averages over windows are those of the real numbers, rounded with the zero point added
+        already, which decides ties (QLinearAveragePool of ONNX Runtime); that over everything is a mean."""
         x, y = node.inputs[0], node.outputs[0]
         source = self.stored.get(x) if x is not None else None
         if x is None or source is None or source.quantization is None or len(node.outputs) != 1:
@@ -427,6 +427,8 @@ class _Fuser:
             return self.keep(y, self.emit("pool", [source], node.attributes, source.dtype, source.quantization))
         if node.attribute("kind") != "average" or target is None or target[1] == "i16":
             return False
+        if (axes := whole_window(node, source)) is not None:
+            return self.mean(node, source, axes, *target)
         scale, zero = float(target[0].scale[0]), float(target[0].zero[0])
         mean = self.emit("pool", [self.real(x)], node.attributes, "f32", None)
         self.sunk(y, self.rounded(mean, lambda v: (v / scale + zero).round(), *target))
@@ -467,6 +469,22 @@ class _Fuser:
         self.sunk(y, self.rounded(p, lambda v: (v * steps + 0.5).floor() + zero, *target))
         return True
 
+    def mean(self, node: Node, source: Tensor, axes: list[int], q: Quantization, dtype: str) -> bool:
+        """The mean over axes of known lengths, kept: sums of integers by one factor (QLinearGlobalAveragePool)."""
+        count = 1
+        for axis in axes:
+            length = None if source.shape is None else source.shape[axis]
+            if not isinstance(length, int) or length == 0:
+                return False
+            count *= length
+        assert source.quantization is not None
+        unit = self.with_quantization(source, Quantization(np.ones(1, np.float32), source.quantization.zero))
+        sums = self.emit("reduce", [unit], {"kind": "sum", "axes": axes, "keep_dims": True}, "f32", None)
+        factor = float(source.quantization.scale[0] / (q.scale[0] * np.float32(count)))
+        zero = float(q.zero[0])
+        self.sunk(node.outputs[0], self.rounded(sums, lambda v: (v * factor).round() + zero, q, dtype))
+        return True
+
     def on_reduce(self, node: Node) -> bool:
         """Sums and means read the integers; the result is f32."""
         x = node.inputs[0]
@@ -475,6 +493,10 @@ class _Fuser:
             return False
         if node.attribute("kind") not in ("sum", "mean") or source.data is not None or source.dtype not in LIMITS:
             return False
+        target, axes = self.sink(node.outputs[0]), list(node.attribute("axes"))
+        if node.attribute("kind") == "mean" and node.attribute("keep_dims") and axes and len(node.inputs) == 1:
+            if target is not None and target[1] != "i16" and self.mean(node, source, axes, *target):
+                return True
         rest = [None if t is None else self.real(t) for t in node.inputs[1:]]
         made = self.emit("reduce", [source, *rest], node.attributes, "f32", None)
         self.new[node.outputs[0]] = self.named(made, node.outputs[0])
@@ -512,6 +534,17 @@ def parameters(node: Node) -> Quantization | None:
 
 def same(a: Quantization, b: Quantization) -> bool:
     return a.axis == b.axis and np.array_equal(a.scale, b.scale) and np.array_equal(a.zero, b.zero)
+
+
+def whole_window(node: Node, x: Tensor) -> list[int] | None:
+    """The axes of an average pool whose one window is all of x; None for any other."""
+    rank, kernel = x.rank, list(node.attribute("kernel"))
+    if rank is None or x.shape is None or any(node.attribute("pads")) or rank != len(kernel) + 2:
+        return None
+    first = 2 if node.attribute("channel_axis") == 1 else 1
+    axes = list(range(first, first + len(kernel)))
+    covered = [x.shape[axis] for axis in axes] == kernel and not any(d != 1 for d in node.attribute("dilations"))
+    return axes if covered and node.attribute("auto_pad") in ("explicit", "valid") else None
 
 
 def _along(values: Array, axis: int | None, rank: int) -> Array:

@@ -64,6 +64,22 @@ def table_16(function: Callable[[Any], Any], scale: float, zero: int) -> npt.NDA
     return result
 
 
+def table_of_floats(function: Callable[[Any], Any], scale: np.float32, out_scale: np.float32) -> npt.NDArray[np.int16]:
+    """table_16 with every step in f32 and a scale of the result, as kernels of single functions fill it. Zero points are 0."""
+    f = np.float32
+    least, most = f(scale * f(-32768)), f(scale * f(32767))
+    step = f(f(most - least) / f(512))
+    factor = f(65536) / f(f(out_scale * f(32767)) - f(out_scale * f(-32768)))
+    at = least + np.arange(513, dtype=f) * step
+    value, behind = (np.asarray(function(v), f) * factor for v in (at[:-1], at[1:]))
+    middle = round_away(np.asarray(function(at[:-1] + step / f(2)), f) * factor)
+    error = round_away((behind + round_away(value)) / f(2)) - middle
+    last = round_away(np.asarray(function(np.array([most], f)), f) * factor)
+    whole = np.append(round_away(value) - round_away(error / f(2)), last)
+    result: npt.NDArray[np.int16] = np.clip(whole, -32768, 32767).astype(np.int16)
+    return result
+
+
 class Fixed:
     """gemmlowp's fixed-point functions on arrays of 16- or 32-bit values. Results have no integer bits: ONE stands for 1."""
 
@@ -118,6 +134,23 @@ class Fixed:
         for _ in range(3):
             x = x + self.up(multiply(x, (1 << self.bits - 3) - multiply(half, x)), 2)
         return x
+
+
+def quotients(tops: Any, bottoms: Any, fixed: int, shift: int) -> Integers:
+    """tops / bottoms times fixed * 2^(shift - 31), as TFLite's DivElementwise: by the reciprocal of the divisor in Q31. What is
+    divided by 0, which TFLite refuses, saturates."""
+    whole = Fixed(32)
+    a, b = (np.array(v, np.int64) for v in np.broadcast_arrays(tops, bottoms))
+    a = np.where(b < 0, -a, a)
+    size = np.maximum(abs(b), 1)
+    zeros = 32 - np.frexp(size.astype(np.float64))[1].astype(np.int64)  # leading ones of 32 bits
+    inverse = whole.up(whole.reciprocal((size << zeros) - (1 << 31)), 1)
+    room = 31 - np.frexp(np.where(a >= 0, a, -a - 1).astype(np.float64))[1].astype(np.int64)
+    high = whole.multiply(whole.multiply(a << room, inverse), fixed)
+    right = np.clip(31 - zeros + room - shift, 0, 31)
+    mask = (np.int64(1) << right) - 1
+    rounded = (high >> right) + ((high & mask) > (mask >> 1) + (high < 0))
+    return np.where(b == 0, np.sign(a) * (1 << 30), rounded)
 
 
 def inverse_root(value: int) -> tuple[int, int]:

@@ -80,9 +80,8 @@ static int64_t quant_entry(const ln_tensor *t, const int64_t *coordinates, int r
 
 static void store_quantized(void *data, const ln_tensor *t, int64_t at, int64_t entry, float v) {
     int64_t low, high, zero = t->quant->zero ? t->quant->zero[entry] : 0;
-    float inverse = 1.0f / t->quant->scale[entry];
     ln_quant_range(t->dtype, t->quant->bits, &low, &high);
-    float q = ln_round_f(v * inverse);
+    float q = ln_round_f(v / t->quant->scale[entry]);
     q = q > (float)(low - zero) ? q : (float)(low - zero); /* NaN gives the lowest value */
     q = q < (float)(high - zero) ? q : (float)(high - zero);
     ln_store_wrapped(data, t->dtype, at, (int64_t)q + zero);

@@ -181,13 +181,13 @@ static void liveness(compiler *c) {
     }
 }
 
-static void quant_numbers(ln_map_step *s, const ln_tensor *t, bool storing) {
+static void quant_numbers(ln_map_step *s, const ln_tensor *t) {
     int64_t low, high, zero = t->quant->zero ? t->quant->zero[0] : 0;
     ln_quant_range(t->dtype, t->quant->bits, &low, &high);
     s->zero = (int32_t)zero;
     s->low = (int32_t)(low - zero);
     s->high = (int32_t)(high - zero);
-    s->scale = per_axis(t) ? 1.0f : storing ? 1.0f / t->quant->scale[0] : t->quant->scale[0];
+    s->scale = per_axis(t) ? 1.0f : t->quant->scale[0];
 }
 
 /* Values that may be memory itself have a register of their own, which no other value shares. */
@@ -295,29 +295,21 @@ linnet_status ln_map_compile(const ln_map_source *source, ln_call *call, ln_map_
                 /* Not what a later store still reads: an earlier one may write over the operand itself. */
                 if (in[0] == LN_MAP_LOAD && v->dtype == in[1] && c.last[k] <= c.n) s->direct = LN_MAP_DIRECT_LOAD;
                 if (in[0] == LN_MAP_LOAD_DEQUANTIZED || in[0] == LN_MAP_STORE_QUANTIZED) {
-                    quant_numbers(s, t, is_store(in[0]));
-                    if (per_axis(t)) {
-                        /* One step more: the scale (or its inverse) as an operand of its own, and a multiplication. */
-                        const float *values = t->quant->scale;
-                        if (is_store(in[0])) {
-                            float *inverse = ln_call_state(call, t->quant->count * sizeof *inverse);
-                            if (!inverse) return LINNET_OUT_OF_MEMORY;
-                            for (uint32_t i = 0; i < t->quant->count; i++) inverse[i] = 1.0f / values[i];
-                            values = inverse;
-                        }
+                    quant_numbers(s, t);
+                    if (per_axis(t)) { /* one step more: the scale as an operand of its own */
                         scale_register = take_slot(&c);
-                        axis_view(&c, &views[n_views++], t, values);
+                        axis_view(&c, &views[n_views++], t, t->quant->scale);
                     }
                 }
             }
             if (is_store(in[0])) {
                 int32_t value = c.constant[in[2]] >= 0 ? -1 - c.constant[in[2]] : c.reg[in[2]];
                 s->from = (uint8_t)in[1];
-                if (scale_register >= 0) { /* load scale, multiply, then the store */
+                if (scale_register >= 0) { /* load scale, divide, then the store */
                     ln_map_step store = *s;
                     *s = (ln_map_step){
                         .code = LN_MAP_LOAD, .type = LINNET_F32, .y = scale_register, .view = n_views - 1};
-                    steps[n_steps++] = (ln_map_step){.code = LN_MAP_MUL,
+                    steps[n_steps++] = (ln_map_step){.code = LN_MAP_DIV,
                                                      .type = LINNET_F32,
                                                      .y = scale_register,
                                                      .a = value,

@@ -126,7 +126,7 @@ static void build_quantize(builder *m, const ln_call *call) {
         s = emit_const(m, 0, (double)y->quant->scale[0]);
         m->zero = y->quant->zero ? y->quant->zero[0] : 0;
     }
-    v = emit(m, LN_MAP_DIV, LINNET_F32, v, s, 0); /* a true division, unlike store_quantized in a map */
+    v = emit(m, LN_MAP_DIV, LINNET_F32, v, s, 0);
     if (plain) {
         m->scale = 1.0f;
         m->quant = (ln_quant){.scheme = LN_QUANT_TENSOR,

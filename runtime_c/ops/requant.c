@@ -78,7 +78,7 @@ linnet_status ln_requant_prepare(ln_call *call, const ln_tensor *x, const ln_ten
     for (int64_t c = 0; c < channels; c++) {
         double product = quant_scale(x->quant, 0) * quant_scale(w->quant, c);
         double real = stored ? product / quant_scale(y->quant, 0) : product;
-        scale[c] = (float)real;
+        scale[c] = stored ? (float)product / y->quant->scale[0] : (float)product; /* in f32, as ONNX Runtime's */
         ln_fixed_point(real, mode == LN_REQUANT_TFLITE_SINGLE, &fixed[c], &shift[c]);
         w_zero[c] = quant_zero(w->quant, c);
         r->w_zero_any |= w_zero[c] != 0;

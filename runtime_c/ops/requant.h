@@ -20,7 +20,7 @@ typedef struct ln_requant {
     int32_t y_zero;
     int32_t low, high; /* range of output_dtype */
     int64_t channels;
-    const float *scale; /* f32 output: (float)((double)sx * sw[c]); else float_rne: (float)((double)sx * sw[c] / sy) */
+    const float *scale;   /* f32 output: sx * sw[c]; else float_rne: sx * sw[c] / sy; in f32 */
     const int32_t *fixed; /* tflite modes: multiplier in [2^30, 2^31), or 0 */
     const int32_t *shift; /* tflite modes: real multiplier = fixed * 2^(shift - 31) */
     const int32_t *w_zero;

@@ -211,15 +211,41 @@ static void fill_weights(const ln_resize_attributes *a, float at, float scale, i
     for (int t = 0; t < taps && normalise; t++) weight[t] = (float)((double)weight[t] / sum);
 }
 
+/* Linear interpolation as it is by default: between the two neighbours of the coordinate, moved into the input. */
+static bool plain_linear(const ln_resize_attributes *a) {
+    return a->mode == LN_RESIZE_MODE_LINEAR && !a->antialias && !a->exclude_outside;
+}
+
+static void fill_linear(float at, int64_t in, int32_t *index, float *weight) {
+    float c = fmaxf(0, fminf(at, (float)(in - 1)));
+    index[0] = (int32_t)c;
+    index[1] = (int32_t)ln_min(index[0] + 1, in - 1);
+    weight[0] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[1]);
+    weight[1] = index[0] == index[1] ? 0.5f : fabsf(c - (float)index[0]);
+}
+
 static bool crops(const ln_resize_attributes *a) { return a->coordinates == LN_RESIZE_COORDINATES_TF_CROP_AND_RESIZE; }
 
 /* Axis i of p->axes; every mode maps o to o when the size stays and no scale says otherwise. */
-static bool is_active(const ln_call *call, const resize_plan *p, int i) {
+static bool moves(const ln_call *call, const resize_plan *p, int i) {
     int axis = p->axes[i];
     const ln_tensor *x = &call->inputs[0], *y = &call->outputs[0], *roi = roi_of(call);
     bool whole = !crops(call->attributes) ||
                  (ln_load_f64(roi->data, roi->dtype, i) == 0 && ln_load_f64(roi->data, roi->dtype, i + p->n_axes) == 1);
     return x->dims[axis] != y->dims[axis] || !whole || (p->by_scale && p->scale[axis] != 1);
+}
+
+/* Of images, ONNX Runtime interpolates linearly along height and width together, also when one of them stays. */
+static bool is_active(const ln_call *call, const resize_plan *p, int i) {
+    int axis = p->axes[i], rank = call->inputs[0].rank;
+    bool beside = false, image = (rank == 4 || rank == 2) && axis >= rank - 2 && plain_linear(call->attributes);
+    if (moves(call, p, i)) return true;
+    for (int j = 0; j < p->n_axes && image; j++) {
+        if (!moves(call, p, j)) continue;
+        if (p->axes[j] < rank - 2) return false;
+        beside = true;
+    }
+    return beside;
 }
 
 unsigned ln_resize_active(const ln_call *call) {
@@ -263,6 +289,8 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
             if (a->mode == LN_RESIZE_MODE_NEAREST) {
                 index[o] = (int32_t)ln_max(0, ln_min(nearest(at, a->nearest), t->in - 1));
                 weight[o] = 1;
+            } else if (plain_linear(a)) {
+                fill_linear(at, t->in, index + o * taps, weight + o * taps);
             } else {
                 fill_weights(a, at, p.scale[axis], first, taps, t->in, index + o * taps, weight + o * taps);
             }
@@ -271,6 +299,7 @@ linnet_status ln_resize_prepare(ln_call *call, ln_resize_tables *tables) {
     }
     for (int i = 0; i < x->rank; i++)
         if (tables->axis[i].taps > 0) tables->active[tables->n_active++] = i;
+    tables->joint = plain_linear(a) && tables->n_active > 1;
     return LINNET_OK;
 }
 
@@ -306,6 +335,24 @@ static float interpolate(const resize_run *r, int depth, int64_t offset) {
     return sum;
 }
 
+static float interpolate_joint(const resize_run *r, int64_t offset) {
+    const ln_resize_tables *t = r->tables;
+    float sum = 0;
+    for (int corner = 0; corner < 1 << t->n_active; corner++) {
+        float weight = 1;
+        int64_t at = offset;
+        for (int depth = t->n_active - 1; depth >= 0; depth--) {
+            int d = t->active[depth];
+            int64_t tap = 2 * r->at[d] + (corner >> (t->n_active - 1 - depth) & 1);
+            weight *= t->axis[d].weight[tap]; /* the first product, with 1, is exact */
+            at += t->axis[d].index[tap] * r->x->strides[d];
+        }
+        float value = weight * (float)ln_load_f64(r->data, r->x->dtype, at);
+        sum = corner == 0 ? value : sum + value;
+    }
+    return sum;
+}
+
 /* The same for types that f32 does not hold: f64 and i32. */
 static double interpolate_wide(const resize_run *r, int depth, int64_t offset) {
     if (depth == r->tables->n_active) return ln_load_f64(r->data, r->x->dtype, offset);
@@ -335,9 +382,10 @@ static linnet_status reference_run(const ln_call *call, const ln_buffers *b, int
             in += t->taps == 0 ? r.at[d] * x->strides[d] : 0;
             outside |= t->outside != NULL && t->outside[r.at[d]];
         }
-        double value = outside ? a->extrapolation_value
-                       : wide  ? interpolate_wide(&r, 0, in)
-                               : (double)interpolate(&r, 0, in);
+        double value = outside           ? a->extrapolation_value
+                       : wide            ? interpolate_wide(&r, 0, in)
+                       : r.tables->joint ? (double)interpolate_joint(&r, in)
+                                         : (double)interpolate(&r, 0, in);
         ln_store_f64(b->outputs[0], y->dtype, out, is_float ? value : nearbyint(value));
     }
     return LINNET_OK;

@@ -16,8 +16,11 @@ typedef struct ln_resize_axis {
 } ln_resize_axis;
 
 /* The order of evaluation is part of the contract: the last axis is interpolated first, taps in ascending order,
- * products and sums rounded one by one (no FMA). So integer results are the same everywhere. */
+ * products and sums rounded one by one (no FMA). So integer results are the same everywhere. Linear interpolation of
+ * several axes is `joint`, as ONNX Runtime's: the weights of a corner are multiplied first, from the last axis on, and
+ * corners are added in row-major order. */
 typedef struct ln_resize_tables {
+    bool joint; /* every active axis has two taps */
     int n_active;
     int active[LN_MAX_RANK]; /* which axes of x have taps, ascending */
     ln_resize_axis axis[LN_MAX_RANK];
@@ -42,7 +45,9 @@ typedef struct ln_resize_plan {
     int inner, n_outer;
     int64_t width; /* rows kernel */
     ln_resize_outer outer[LN_MAX_RANK];
-    ln_resize_axis slot[3]; /* resized outer axes, right-aligned; filled up in front with one tap of weight 1 */
+    ln_resize_axis slot[3];    /* resized outer axes, right-aligned; filled up in front with one tap of weight 1 */
+    const float *left, *right; /* rows kernel of single elements, joint: the weights of the first and second taps */
+    int64_t kept;              /* rows kernel: floats of a row that is kept */
 } ln_resize_plan;
 
 bool ln_resize_channels_supports(const ln_call *call);

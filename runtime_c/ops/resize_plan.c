@@ -84,15 +84,24 @@ linnet_status ln_resize_channels_configure(ln_call *call) {
     return status;
 }
 
-/* A work item is one output row. A thread keeps the f32 input row, the interpolated rows that it needs, and the sum. */
+/* A work item is one output row. A thread keeps the f32 input row, the rows that it needs, and the sum. Rows are
+ * interpolated, but for joint ones: both neighbours of each element, or the input's own where elements are groups. */
 linnet_status ln_resize_rows_configure(ln_call *call) {
     ln_resize_plan *p;
     linnet_status status = configure(call, true, &p);
     if (status != LINNET_OK) return status;
     for (int i = 0; i < p->n_outer; i++) call->work[0] *= p->outer[i].out;
     const ln_resize_axis *axis = &p->tables.axis[p->inner];
+    bool joint = p->tables.joint, single = p->width == 1;
+    p->kept = !joint ? axis->out * p->width : single ? 2 * axis->out : axis->in * p->width;
+    if (joint && single) {
+        float *split = ln_call_state(call, (size_t)(2 * axis->out + 1) * sizeof *split);
+        if (split == NULL) return LINNET_OUT_OF_MEMORY;
+        for (int64_t o = 0; o < 2 * axis->out; o++) split[o % 2 * axis->out + o / 2] = axis->weight[o];
+        p->left = split, p->right = split + axis->out;
+    }
     call->scratch_thread = (size_t)p->slot[2].taps * (sizeof(int64_t) + sizeof(float *)) +
                            (size_t)axis->taps * sizeof(float *) +
-                           (size_t)((axis->in + (p->slot[2].taps + 1) * axis->out) * p->width) * sizeof(float);
+                           (size_t)((axis->in + axis->out) * p->width + p->slot[2].taps * p->kept) * sizeof(float);
     return LINNET_OK;
 }

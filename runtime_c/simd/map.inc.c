@@ -37,15 +37,16 @@ void LN_SIMD_NAME(ln_map_narrow)(int dtype, const int32_t *w, int n, void *y) {
         LN_LOOP for (int i = 0; i < n; i++)((uint16_t *)y)[i] = (uint16_t)w[i];
 }
 
-/* n floats as integers: x * factor, cut or rounded, to [low, high] + zero; the target is neighbouring small integers.
- */
-void LN_SIMD_NAME(ln_map_store_small)(int dtype, const float *a, int n, char *p, bool rounds, float factor, int32_t low,
+/* n floats as integers: x / scale, cut or rounded, to [low, high] + zero; the target is neighbouring small integers. */
+void LN_SIMD_NAME(ln_map_store_small)(int dtype, const float *a, int n, char *p, bool rounds, float scale, int32_t low,
                                       int32_t high, int32_t zero) {
-    vf by = vf_set1(factor), least = vf_set1((float)low), most = vf_set1((float)high);
+    float factor = ln_exact_inverse(scale); /* of powers of two, 1 among them: the product is the quotient */
+    vf by = vf_set1(factor != 0 ? factor : scale), least = vf_set1((float)low), most = vf_set1((float)high);
     vi more = vi_set1(zero);
     for (int i = 0; i < n; i += VF_WIDTH) {
         int left = n - i;
-        vf v = vf_mul(left >= VF_WIDTH ? vf_load(a + i) : vf_load_partial(a + i, left), by);
+        vf v = left >= VF_WIDTH ? vf_load(a + i) : vf_load_partial(a + i, left);
+        v = factor != 0 ? vf_mul(v, by) : vf_div(v, by);
         v = rounds ? vf_round(v) : vf_select(vf_eq(v, v), v, vf_zero());
         vi q = vi_add(vi_trunc_vf(vf_min(vf_max(v, least), most)), more); /* rounding: NaN becomes low; cutting: 0 */
         uint16_t lanes[VF_WIDTH];

@@ -5,6 +5,8 @@
 
 #include "core/map.h"
 
+#include <string.h>
+
 /* How one operand is walked in iteration order: dims outermost first, neighbours merged; rank >= 1. */
 typedef struct ln_map_view {
     int32_t operand; /* input number, n_inputs + output number, or -1: `data` (iota: NULL) */
@@ -31,8 +33,16 @@ typedef struct ln_map_step {
     int32_t view;              /* loads, stores, tables */
     int32_t zero, low, high;   /* quantized loads and stores; low and high have zero taken off */
     int32_t multiplier, shift; /* fixed_multiply */
-    float scale;               /* load: scale, store: 1 / scale */
+    float scale;               /* quantized loads and stores */
 } ln_map_step;
+
+/* 1 / scale where it is exact and as wide as any float, else 0. */
+static inline float ln_exact_inverse(float scale) {
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    uint32_t exponent = bits >> 23;
+    return (bits & 0x7FFFFF) == 0 && exponent > 0 && exponent < 253 ? 1.0f / scale : 0.0f;
+}
 
 typedef struct ln_map_program {
     int32_t n_steps, n_views, n_inputs;
@@ -95,7 +105,7 @@ void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, c
                                   void *y);                                                                            \
     void ln_map_count__##isa(int type, int64_t first, int64_t stride, int n, void *y);                                 \
     void ln_map_narrow__##isa(int dtype, const int32_t *w, int n, void *y);                                            \
-    void ln_map_store_small__##isa(int dtype, const float *a, int n, char *p, bool rounds, float factor, int32_t low,  \
+    void ln_map_store_small__##isa(int dtype, const float *a, int n, char *p, bool rounds, float scale, int32_t low,   \
                                    int32_t high, int32_t zero);                                                        \
     void ln_map_load__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int64_t start, int n,  \
                             char *y);                                                                                  \

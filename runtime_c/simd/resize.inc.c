@@ -36,6 +36,33 @@ static LN_ALWAYS_INLINE vf resize_vector(const bool single, int dtype, const res
     return a;
 }
 
+/* Weights and places of the corners, in order: of one output position. */
+static int resize_corners(const resize_taps *t, float *weight, int64_t *place) {
+    int n = 0;
+    for (int i = 0; i < t->n[0]; i++)
+        for (int j = 0; j < t->n[1]; j++)
+            for (int k = 0; k < t->n[2]; k++, n++) {
+                weight[n] = t->weight[2][k] * t->weight[1][j] * t->weight[0][i];
+                place[n] =
+                    t->index[0][i] * t->stride[0] + t->index[1][j] * t->stride[1] + t->index[2][k] * t->stride[2];
+            }
+    return n;
+}
+
+static LN_ALWAYS_INLINE void resize_joint(const bool single, int dtype, const resize_taps *t, const void *x, int64_t at,
+                                          int64_t channels, void *y, int64_t to) {
+    float weight[8];
+    int64_t place[8];
+    int corners = resize_corners(t, weight, place);
+    for (int64_t c = 0; c < channels; c += VF_WIDTH) {
+        int n = (int)ln_min(VF_WIDTH, channels - c);
+        vf sum = vf_mul(vf_set1(weight[0]), any_load(single, dtype, x, at + place[0] + c, n));
+        for (int k = 1; k < corners; k++)
+            sum = vf_add(sum, vf_mul(vf_set1(weight[k]), any_load(single, dtype, x, at + place[k] + c, n)));
+        any_store(single, dtype, y, to + c, n, sum);
+    }
+}
+
 static LN_ALWAYS_INLINE void resize_channels(const bool single, int dtype, const resize_taps *t, const void *x,
                                              int64_t at, int64_t channels, void *y, int64_t to) {
     int64_t c = 0;
@@ -86,7 +113,11 @@ static linnet_status resize_channels_run(const ln_call *call, const ln_buffers *
         for (int64_t o = 0; o < last->out; o++) {
             int64_t at = in + (last->slot < 0 ? o * last->x_stride : 0);
             if (last->slot >= 0) resize_set(&t, p, last->slot, o, last->x_stride);
-            if (dtype == LINNET_F32)
+            if (p->tables.joint && dtype == LINNET_F32)
+                resize_joint(true, dtype, &t, b->inputs[0], at, channels, b->outputs[0], out + o * last->y_stride);
+            else if (p->tables.joint)
+                resize_joint(false, dtype, &t, b->inputs[0], at, channels, b->outputs[0], out + o * last->y_stride);
+            else if (dtype == LINNET_F32)
                 resize_channels(true, dtype, &t, b->inputs[0], at, channels, b->outputs[0], out + o * last->y_stride);
             else
                 resize_channels(false, dtype, &t, b->inputs[0], at, channels, b->outputs[0], out + o * last->y_stride);
@@ -141,6 +172,57 @@ static void resize_groups(const ln_resize_axis *axis, const float *x, int64_t wi
     }
 }
 
+/* Both neighbours of every output element along a row of single elements. */
+static void resize_neighbours(const ln_resize_axis *axis, const float *x, float *out) {
+    for (int64_t o = 0; o < axis->out; o++) {
+        out[o] = x[axis->index[2 * o]];
+        out[axis->out + o] = x[axis->index[2 * o + 1]];
+    }
+}
+
+/* The corners of a row of single elements: rows[k] are the neighbours in input row k, whose weight is down[k]. */
+static void resize_joint_row(const ln_resize_plan *p, const float *const *rows, const float *down, int64_t n,
+                             float *out) {
+    vf above = vf_set1(down[0]), below = vf_set1(down[1]);
+    for (int64_t i = 0; i < n; i += VF_WIDTH) {
+        int count = (int)ln_min(VF_WIDTH, n - i);
+        vf l = any_load(true, LINNET_F32, p->left, i, count), r = any_load(true, LINNET_F32, p->right, i, count);
+        vf sum = vf_mul(vf_mul(l, above), any_load(true, LINNET_F32, rows[0], i, count));
+        sum = vf_add(sum, vf_mul(vf_mul(r, above), any_load(true, LINNET_F32, rows[0], n + i, count)));
+        sum = vf_add(sum, vf_mul(vf_mul(l, below), any_load(true, LINNET_F32, rows[1], i, count)));
+        sum = vf_add(sum, vf_mul(vf_mul(r, below), any_load(true, LINNET_F32, rows[1], n + i, count)));
+        any_store(true, LINNET_F32, out, i, count, sum);
+    }
+}
+
+/* The same where elements are groups; rows[k] is input row k. */
+static void resize_joint_groups(const ln_resize_axis *axis, const float *const *rows, const float *down, int64_t width,
+                                float *out) {
+    for (int64_t o = 0; o < axis->out; o++) {
+        const float *corners[4];
+        float weight[4];
+        for (int k = 0; k < 4; k++) {
+            corners[k] = rows[k / 2] + axis->index[2 * o + k % 2] * width;
+            weight[k] = axis->weight[2 * o + k % 2] * down[k / 2];
+        }
+        resize_combine(corners, weight, 4, width, out + o * width);
+    }
+}
+
+/* One input row as a joint sum wants it; `line` has room for it as f32. */
+static const float *resize_kept(const ln_resize_plan *p, int dtype, const void *x, int64_t at, float *line,
+                                float *row) {
+    const ln_resize_axis *axis = &p->tables.axis[p->inner];
+    const float *floats = (const float *)x + at;
+    if (p->width > 1 && dtype == LINNET_F32) return floats;
+    if (dtype != LINNET_F32) {
+        any_widen(dtype, x, at, axis->in * p->width, p->width > 1 ? row : line);
+        floats = line;
+    }
+    if (p->width == 1) resize_neighbours(axis, floats, row);
+    return row;
+}
+
 static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, int phase, int64_t begin, int64_t end,
                                      int thread) {
     (void)phase;
@@ -153,6 +235,7 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
     int64_t *held = (int64_t *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
     const float **rows = (const float **)(void *)(held + taps), **groups = rows + taps;
     float *line = (float *)(void *)(groups + axis->taps), *sum = line + axis->in * p->width, *cache = sum + length;
+    const bool joint = p->tables.joint;
     for (int i = 0; i < taps; i++) held[i] = INT64_MIN;
     for (int64_t item = begin; item < end; item++) {
         resize_taps t;
@@ -161,7 +244,12 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
         for (int k = 0; k < taps; k++) {
             int slot = t.index[2][k] % taps;
             int64_t at = in + t.index[2][k] * t.stride[2];
-            float *row = cache + slot * length;
+            float *row = cache + slot * p->kept;
+            if (joint && (held[slot] != at || (dtype == LINNET_F32 && p->width > 1))) {
+                rows[k] = resize_kept(p, dtype, b->inputs[0], at, line, row);
+                held[slot] = at;
+                continue;
+            }
             if (held[slot] != at) {
                 const float *x = (const float *)b->inputs[0] + at;
                 if (dtype != LINNET_F32) {
@@ -176,7 +264,14 @@ static linnet_status resize_rows_run(const ln_call *call, const ln_buffers *b, i
             }
             rows[k] = row;
         }
-        if (dtype == LINNET_F32) {
+        if (joint) {
+            float *to = dtype == LINNET_F32 ? (float *)b->outputs[0] + out : sum;
+            if (p->width == 1)
+                resize_joint_row(p, rows, t.weight[2], length, to);
+            else
+                resize_joint_groups(axis, rows, t.weight[2], p->width, to);
+            if (dtype != LINNET_F32) any_narrow(dtype, sum, length, b->outputs[0], out);
+        } else if (dtype == LINNET_F32) {
             resize_weighted_sum(rows, t.weight[2], taps, length, (float *)b->outputs[0] + out);
         } else {
             resize_weighted_sum(rows, t.weight[2], taps, length, sum);

@@ -71,7 +71,8 @@ def requantize(mode: int, wide: bool, sx: float, sw: float, sy: float, zero: int
     low, high = RANGES[dtype]
     real = float(sx) * float(sw) / float(sy)
     if mode == 0:
-        product = f32(f32(Fraction(total)) * f32(Fraction(real)))
+        factor = f32(f32(Fraction(sx) * Fraction(sw)) / Fraction(sy))
+        product = f32(f32(Fraction(total)) * factor)
         value = round_half_even(product)
     else:
         fixed, shift = fixed_point(real, mode == 2)

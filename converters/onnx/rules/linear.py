@@ -64,8 +64,29 @@ def _i32(op: Operation, tensor: Tensor) -> Tensor:
     return op.map([tensor], lambda p, v: v, "i32")
 
 
+def as_matrices(op: Operation, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """The factors with at least two axes: a 1-D one is a row in front, a column behind. `without_padding` is the way back."""
+    if rank_of(a, "input 0") == 1:
+        a = op.unsqueeze(a, [0])
+    if rank_of(b, "input 1") == 1:
+        b = op.constant(b.data[:, None], b.dtype) if b.data is not None else op.unsqueeze(b, [1])
+    return a, b
+
+
+def without_padding(op: Operation, y: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    """A product of `as_matrices(a, b)` in the shape of a @ b."""
+    axes = [axis for axis, t in ((-2, a), (-1, b)) if t.rank == 1]
+    return op.squeeze(y, axes) if axes else y
+
+
+def of_rows(op: Operation, parameter: Tensor) -> Tensor:
+    """A scale or zero point of the first factor: one, one per row, or one per row of each matrix ([..., rows, 1])."""
+    return op.unsqueeze(parameter, [-1]) if parameter.rank == 1 else parameter
+
+
 def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, b_zero: Tensor | None) -> Tensor:
-    """(a - a_zero) @ (b - b_zero) in i32, with zero points per tensor, per row of a, or per column of b.
+    """(a - a_zero) @ (b - b_zero) in i32 of factors with two axes or more, with zero points per tensor, per row of a, or per
+    column of b.
 
     = a @ b - a_zero * sum(b) - b_zero * sum(a) + k * a_zero * b_zero, exact modulo 2^32.
     """
@@ -81,32 +102,30 @@ def integer_product(op: Operation, a: Tensor, b: Tensor, a_zero: Tensor | None, 
         y = op.emit("matmul", [stored(op, a, a_zero if single else None), weights], output_dtype="i32")
         if single or a_zero is None:
             return y
-        sums = (b.data.astype(np.int64) - zero_value).sum(-2 if b_rank > 1 else 0, keepdims=b_rank > 1)
-        per_row = op.unsqueeze(a_zero, [-1]) if a_zero.rank == 1 and a_zero.static_shape != (1,) else a_zero
-        return op.map([y, per_row, op.constant(sums.astype(np.int32))], lambda p, v, z, s: v - z * s)
+        sums = (b.data.astype(np.int64) - zero_value).sum(-2, keepdims=True)
+        return op.map([y, of_rows(op, a_zero), op.constant(sums.astype(np.int32))], lambda p, v, z, s: v - z * s)
     y = op.emit("matmul", [stored(op, a, None), stored(op, b, None)], output_dtype="i32")
     if not _is_zero(a_zero):
         assert a_zero is not None
-        sums = op.reduce(_i32(op, b), "sum", [b_rank - 2 if b_rank > 1 else 0], keep_dims=b_rank > 1)
-        zero = op.unsqueeze(a_zero, [-1]) if a_zero.rank == 1 and a_zero.static_shape != (1,) else a_zero
+        sums = op.reduce(_i32(op, b), "sum", [b_rank - 2])
         if not _is_zero(b_zero):
-            extents = [a.shape[-1] if a.shape else None, b.shape[-2] if b.shape and b_rank > 1 else None]
-            extent = next((d for d in extents if isinstance(d, int)), None)
-            if not isinstance(extent, int):
-                raise op.unknown("the length of the contracted axis is not known")
             assert b_zero is not None
-            sums = op.map([sums, b_zero], lambda p, s, z: s - z * extent)
-        y = op.map([y, zero, sums], lambda p, v, z, s: v - z * s)
+            known = b.shape is not None and isinstance(b.shape[-2], int)
+            length = op.shape_of(b, b_rank - 2, b_rank - 1) if known else op.shape_of(a, a_rank - 1, a_rank)
+            length = op.cast(op.reshape(length, []), "i32")
+            sums = op.map([sums, b_zero, length], lambda p, s, z, k: s - z * k)
+        y = op.map([y, of_rows(op, a_zero), sums], lambda p, v, z, s: v - z * s)
     if not _is_zero(b_zero):
         assert b_zero is not None
-        rows = op.reduce(_i32(op, a), "sum", [a_rank - 1], keep_dims=a_rank > 1)
+        rows = op.reduce(_i32(op, a), "sum", [a_rank - 1])
         y = op.map([y, b_zero, rows], lambda p, v, z, s: v - z * s)
     return y
 
 
 @rule("MatMulInteger")
 def matmul_integer(op: Operation) -> Tensor:
-    return integer_product(op, op.input(0), op.input(1), op.optional(2), op.optional(3))
+    a, b = op.input(0), op.input(1)
+    return without_padding(op, integer_product(op, *as_matrices(op, a, b), op.optional(2), op.optional(3)), a, b)
 
 
 @rule("QLinearMatMul")
@@ -118,15 +137,14 @@ def qlinear_matmul(op: Operation) -> Tensor:
     known = all(t.data is not None for t in (a_scale, a_zero, b_scale, b_zero, y_scale, y_zero))
     single = all(t.static_shape in ((), (1,)) for t in (a_scale, a_zero))
     columns = b_scale.static_shape in ((), (1,)) or (b_scale.rank == 1 and b.rank == 2)
-    if known and single and columns and "f32" == a_scale.dtype == b_scale.dtype == y_scale.dtype:
+    flat = 1 in (a.rank, b.rank)
+    if known and single and columns and not flat and "f32" == a_scale.dtype == b_scale.dtype == y_scale.dtype:
         from linnet.converters.onnx.rules.quantized_ops import integers, real
 
         factors = [real(op, a, a_scale, a_zero), real(op, b, b_scale, b_zero, axis=1)]
         return integers(op, op.emit("matmul", factors), y_scale, y_zero, a.dtype)
-    y = integer_product(op, a, b, a_zero, b_zero)
-    if a_scale.rank == 1 and a_scale.static_shape != (1,):
-        a_scale = op.unsqueeze(a_scale, [-1])
-    return requantized(op, y, a_scale, b_scale, y_scale, y_zero)
+    y = integer_product(op, *as_matrices(op, a, b), a_zero, b_zero)
+    return without_padding(op, requantized(op, y, of_rows(op, a_scale), b_scale, y_scale, y_zero), a, b)
 
 
 MOST_ROWS = 64  # of a matrix whose determinant is unrolled

@@ -11,7 +11,7 @@ from linnet.converters.onnx.rules.convolution import auto_pad
 from linnet.graph import Tensor
 
 
-def _attributes(op: Operation, kind: str) -> dict[str, Any]:
+def pool_attributes(op: Operation, kind: str) -> dict[str, Any]:
     result: dict[str, Any] = {"kind": kind, "kernel": list(op.attribute("kernel_shape"))}
     if not 1 <= len(result["kernel"]) <= 3:
         raise op.unsupported(f"{len(result['kernel'])} spatial dimensions", "linnet pools over 1 to 3")
@@ -29,20 +29,20 @@ def _attributes(op: Operation, kind: str) -> dict[str, Any]:
 
 @rule("MaxPool")
 def max_pool(op: Operation) -> list[Tensor]:
-    attributes = _attributes(op, "max")
+    attributes = pool_attributes(op, "max")
     attributes["storage_order"] = op.attribute("storage_order", 0)
     return op.emit_all("pool", [op.input(0)], 2 if op.wants(1) else 1, **attributes)
 
 
 @rule("AveragePool")
 def average_pool(op: Operation) -> Tensor:
-    attributes = _attributes(op, "average")
+    attributes = pool_attributes(op, "average")
     return op.emit("pool", [op.input(0)], count_include_pad=bool(op.attribute("count_include_pad", 0)), **attributes)
 
 
 @rule("LpPool")
 def lp_pool(op: Operation) -> Tensor:
-    attributes = _attributes(op, "lp")
+    attributes = pool_attributes(op, "lp")
     return op.emit("pool", [op.input(0)], p=op.attribute("p"), **attributes)
 
 

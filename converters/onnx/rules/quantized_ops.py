@@ -14,12 +14,14 @@ from linnet._ops import emit
 from linnet.converters.onnx.operation import Operation, rank_of
 from linnet.converters.onnx.program import Expr
 from linnet.converters.onnx.registry import MICROSOFT, find, rule
-from linnet.converters.onnx.rules.linear import integer_product
+from linnet.converters.onnx.rules.linear import as_matrices, integer_product, of_rows, without_padding
+from linnet.converters.onnx.rules.pooling import pool_attributes
 from linnet.converters.onnx.rules.quantization import (
     RANGES,
     dequantize_linear,
     dynamic_quantize_linear,
     quantize_linear,
+    requantized,
 )
 from linnet.graph import Tensor
 from linnet.mapping import look_up
@@ -94,10 +96,17 @@ def qlinear_concat(op: Operation) -> Tensor:
 
 @rule("QLinearGlobalAveragePool", "QLinearAveragePool", domain=MICROSOFT, like="AveragePool")
 def qlinear_pool(op: Operation) -> Tensor:
-    if op.attribute("channels_last", 0):
-        raise op.unsupported("channels_last pooling", "export the model for channels first")
-    y = through(op, op.node.op_type.removeprefix("QLinear"), op.input(0), op.input(1), op.optional(2))
-    return integers(op, y, op.input(3), op.optional(4), op.input(0).dtype)
+    """Averages over windows, or over everything; channels are the last axis on request."""
+    x = op.input(0)
+    last, whole = bool(op.attribute("channels_last", 0)), op.node.op_type == "QLinearGlobalAveragePool"
+    numbers = real(op, x, op.input(1), op.optional(2))
+    if whole:
+        rank = rank_of(x, "input 0")
+        y = op.reduce(numbers, "mean", list(range(1, rank - 1) if last else range(2, rank)))
+    else:
+        attributes = pool_attributes(op, "average") | ({"channel_axis": -1} if last else {})
+        y = op.emit("pool", [numbers], count_include_pad=bool(op.attribute("count_include_pad", 0)), **attributes)
+    return integers(op, y, op.input(3), op.optional(4), x.dtype)
 
 
 @rule("QLinearSigmoid", domain=MICROSOFT, like="Sigmoid")
@@ -142,41 +151,55 @@ def qlinear_where(op: Operation) -> Tensor:
 @rule("QGemm", domain=MICROSOFT)
 def qgemm(op: Operation) -> Tensor:
     """alpha * a @ b + c, with c at scale alpha * a_scale * b_scale; f32 when no scale of the result is given."""
-    a_scale, b_scale, c, y_scale = op.input(1), op.input(4), op.optional(6), op.optional(7)
+    a, a_scale, a_zero, b, b_scale, b_zero = (op.optional(i) for i in range(6))
+    if a is None or b is None or a_scale is None or b_scale is None:
+        raise op.unsupported("an operand is missing", "export the model again")
+    c, y_scale, y_zero = op.optional(6), op.optional(7), op.optional(8)
     alpha = op.attribute("alpha", 1.0)
-    flags = {"transpose_a": bool(op.attribute("transA", 0)), "transpose_b": bool(op.attribute("transB", 0))}
-    a = real(op, op.input(0), a_scale, op.optional(2))
-    b = real(op, op.input(3), b_scale, op.optional(5), axis=0 if flags["transpose_b"] else 1)
-    bias: Tensor | None = None
+    turn_a, turn_b = bool(op.attribute("transA", 0)), bool(op.attribute("transB", 0))
+    columns = None if b.shape is None else b.shape[0 if turn_b else -1]
+    row = bias_row(op, c, columns) if c is not None else None
+    if alpha > 0 and (c is None or row is not None) and constant(a_scale, a_zero, b_scale, b_zero):
+        a_scale = op.map([op.reshape(a_scale, [])], lambda p, s: s * alpha)
+        operands = [real(op, a, a_scale, a_zero), real(op, b, b_scale, b_zero, axis=0 if turn_b else 1)]
+        if row is not None:
+            scale = op.map([a_scale, op.reshape(b_scale, [-1])], lambda p, v, w: v * w)
+            operands.append(real(op, row, scale, None))
+        y = op.emit("matmul", operands, transpose_a=turn_a, transpose_b=turn_b)
+        return y if y_scale is None else integers(op, y, y_scale, y_zero, a.dtype)
+    a, b = (op.transpose(t, [1, 0]) if turned else t for t, turned in ((a, turn_a), (b, turn_b)))
+    sums = integer_product(op, a, b, a_zero, b_zero)
     if c is not None:
-        scale = op.map([op.reshape(a_scale, []), op.reshape(b_scale, [-1])], lambda p, v, w: v * w)
-        columns = op.input(3).static_shape
-        flat = c.static_shape is not None and len([d for d in c.static_shape if d != 1]) <= 1
-        if flat and columns is not None and constant(c):
-            bias = real(op, op.reshape(c, [-1]), scale, None)
-    y = op.emit("matmul", [a, b, bias] if bias is not None else [a, b], **flags)
-    if alpha != 1:  # c is at alpha times the scale of the product, as is the sum
-        y = op.map([y], lambda p, v: v * alpha)
-    if c is not None and bias is None:
-        y = op.map([y, c, scale], lambda p, v, w, s: v + w.cast("f32") * s * alpha)
+        sums = op.map([sums, c], lambda p, v, w: v + w)
+    a_scale = op.map([a_scale], lambda p, s: s * alpha)
     if y_scale is None:
-        return y
-    return integers(op, y, y_scale, op.optional(8), op.input(0).dtype)
+        return op.map([sums, a_scale, b_scale], lambda p, v, s, t: v.cast("f32") * (s * t), "f32")
+    if y_zero is None:
+        y_zero = op.constant(np.zeros((), np.int8 if a.dtype == "i8" else np.uint8))
+    return requantized(op, sums, a_scale, b_scale, y_scale, y_zero)
+
+
+def bias_row(op: Operation, c: Tensor, columns: Any) -> Tensor | None:
+    """A constant c as one number per column; None when it is something else."""
+    if c.data is None or not isinstance(columns, int) or c.data.size not in (1, columns):
+        return None
+    if c.data.size > 1 and c.data.shape[-1] != columns:
+        return None
+    return op.constant(np.broadcast_to(c.data.reshape(-1), (columns,)).copy())
 
 
 def scaled_product(
     op: Operation, a: Tensor, b: Tensor, scales: list[Tensor], zeros: list[Tensor | None], bias: Tensor | None
 ) -> Tensor:
     """The exact i32 product times both scales, plus a bias."""
-    y = integer_product(op, a, b, zeros[0], zeros[1])
-    a_scale = op.unsqueeze(scales[0], [-1]) if scales[0].rank == 1 and scales[0].static_shape != (1,) else scales[0]
+    y = integer_product(op, *as_matrices(op, a, b), zeros[0], zeros[1])
 
     def body(p: Any, v: Expr, s: Expr, t: Expr, *rest: Expr) -> Expr:
         value = v.cast("f32") * (s * t)
         return value + rest[0] if rest else value
 
-    operands = [y, a_scale, scales[1], *([bias] if bias is not None else [])]
-    return op.map(operands, body, "f32")
+    operands = [y, of_rows(op, scales[0]), scales[1], *([bias] if bias is not None else [])]
+    return without_padding(op, op.map(operands, body, "f32"), a, b)
 
 
 @rule("MatMulIntegerToFloat", domain=MICROSOFT)

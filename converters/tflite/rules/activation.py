@@ -21,8 +21,9 @@ from linnet.converters.tflite.fixed_point import (
     round_away,
     rounding_shift,
     table_16,
+    table_of_floats,
 )
-from linnet.converters.tflite.operation import Operation, per_tensor
+from linnet.converters.tflite.operation import Operation, per_tensor, scaled
 from linnet.converters.tflite.registry import rule
 from linnet.graph import Tensor, numpy_dtype
 from linnet.mapping import Expr, pointwise
@@ -66,6 +67,8 @@ FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = 
 def function(op: Operation) -> Tensor:
     if op.spec.op == "RSQRT" and op.is_quantized() and op.input(0).dtype == "i8":
         return _rsqrt_8(op)
+    if op.spec.op == "ABS" and op.is_quantized():
+        return _abs(op)
     in_map, in_table = FUNCTIONS[op.spec.op]
     if not op.is_quantized():
         return op.map([op.input(0)], in_map)
@@ -93,17 +96,78 @@ def tabulated(op: Operation, in_table: Callable[[Array], Array], in_map: Callabl
     assert x.quantization is not None
     if spec.quantization is None or spec.dtype not in RANGES:
         raise op.unsupported("the output is not quantized", "export it again")
+    if x.dtype == "i16" and op.spec.op in ("LOGISTIC", "TANH"):
+        return _sigmoid_16(op, x, op.spec.op == "TANH")
+    if x.dtype == "i16" and op.spec.op in INTERPOLATED:
+        return _interpolated_16(op, x, in_table)
     if x.dtype == "i16":
-        if op.spec.op in ("LOGISTIC", "TANH"):
-            return _sigmoid_16(op, x, op.spec.op == "TANH")
-        return op.store(op.map([op.real(x)], in_map))
+        y = op.map([op.real(x)], in_map)
+        return _cut(op, y) if op.spec.op == "SQRT" else op.store(y)
     scale, zero = per_tensor(x.quantization, "the input")
     out_scale, out_zero = per_tensor(spec.quantization, "the output")
     low, high = RANGES[x.dtype]
     with np.errstate(all="ignore"):
         numbers = (scale * (np.arange(low, high + 1) - zero).astype(np.float32)).astype(np.float32)
+        if op.spec.op == "SQRT":
+            return store_table(op, np.floor(np.nan_to_num(np.sqrt(numbers) / out_scale)) + out_zero)
         scaled = in_table(numbers).astype(np.float32) * np.float32(np.float32(1) / out_scale)
     return store_table(op, round_away(np.nan_to_num(scaled.astype(np.float64), nan=0.0)) + out_zero)
+
+
+# Functions of 16-bit integers that TFLite interpolates in a table
+INTERPOLATED = frozenset({"EXP", "LOG", "RSQRT", "GELU"})
+
+
+def _interpolated_16(op: Operation, x: Tensor, function: Callable[[Array], Array]) -> Tensor:
+    """Between 513 values. What a function has no number for is the end of the result's range."""
+    spec = op.output()
+    assert x.quantization is not None and spec.quantization is not None
+    (scale, zero), (out_scale, out_zero) = (per_tensor(t, "an operand") for t in (x.quantization, spec.quantization))
+    if zero or out_zero:
+        raise op.unsupported("16-bit integers with a zero point", "export it with symmetric 16-bit activations")
+    end = {"LOG": np.float32(-32768) * out_scale, "RSQRT": np.float32(32767) * out_scale}.get(op.spec.op)
+
+    def defined(v: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return function(v) if end is None else np.where(v > 0, function(v), end)
+
+    table = table_of_floats(defined, scale, out_scale)
+    steps = np.diff(table).astype(np.int32)  # the kernel keeps them in 16 bits, where the steepest wrap
+    made = op.map_with_tables([x], [table, steps], interpolated, "i16")
+    return op.quantized(made[0], spec)
+
+
+def interpolated(v: Expr, values: Callable[[Expr], Expr], steps: Callable[[Expr], Expr]) -> Expr:
+    """The value at v of a function given by 513 values, -32768, -32640, ..., 32767 (generic_int16_table_lookup)."""
+    v = v.max(-32768).min(32767).cast("i32")
+    place = v.binary("shift_right", 7) + 256
+    return values(place) + (steps(place) * (v & 127) + 64).binary("shift_right", 7)
+
+
+def _cut(op: Operation, y: Tensor) -> Tensor:
+    """Numbers that the kernel stores by cutting them off: the square roots."""
+    spec = op.output()
+    assert spec.quantization is not None
+    scale, zero = per_tensor(spec.quantization, "the output")
+    low, high = RANGES[spec.dtype]
+    made = op.map([y], lambda v: ((v / float(scale)).floor() + float(zero)).max(low).min(high), spec.dtype)
+    return op.quantized(made, spec)
+
+
+def _abs(op: Operation) -> Tensor:
+    """AbsEvalQuantized: in fixed point."""
+    x, spec = op.input(0), op.output()
+    if x.quantization is None or spec.quantization is None or spec.dtype not in RANGES:
+        raise op.unsupported("the output is not quantized", "export it again")
+    (sx, zx), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
+    fixed, shift = quantize_multiplier(float(np.float32(sx / sy)))
+    low, high = RANGES[spec.dtype]
+
+    def body(v: Expr) -> Expr:
+        size = abs(v - zx)
+        return ((size if sx == sy else scaled(size, fixed, shift)) + zy).max(low).min(high)
+
+    return op.quantized(op.map([x], body, spec.dtype), spec)
 
 
 def _sigmoid_16(op: Operation, x: Tensor, tanh: bool) -> Tensor:
@@ -205,7 +269,9 @@ def leaky_relu(op: Operation) -> Tensor:
 
     def body(v: Expr) -> Expr:
         centred = v - zx
-        above, below = (centred.fixed_multiply(m[0], -m[1]) for m in (plain, scaled))
+        above = centred.fixed_multiply(plain[0], -plain[1])
+        slope, shift = scaled  # negative with alpha; the product is that of both negated
+        below = (centred if slope >= 0 else -centred).fixed_multiply(abs(slope), -shift)
         return ((centred < 0).select(below, above) + zy).max(low).min(high)
 
     return op.quantized(op.map([x], body, spec.dtype), spec)
@@ -324,11 +390,6 @@ def _softmax_16(op: Operation, x: Tensor, scale: float) -> Tensor:
     """reference_ops::SoftmaxInt16: exponentials and the reciprocal of their sum interpolated in tables."""
     multiplier, shift = quantize_multiplier(float(np.float32(scale)) / (10.0 / 65535.0))
     exps, inverses = table_16(np.exp, 10.0 / 65535, 32767), table_16(lambda v: 1 / (1 + v), 1.0 / 65535, -32768)
-
-    def interpolated(v: Expr, values: Callable[[Expr], Expr], steps: Callable[[Expr], Expr]) -> Expr:
-        v = v.max(-32768).min(32767).cast("i32")
-        place = v.binary("shift_right", 7) + 256
-        return values(place) + (steps(place) * (v & 127) + 64).binary("shift_right", 7)
 
     def steps(table: Array) -> Array:
         wide = table.astype(np.int32)

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier
+from linnet.converters.tflite.fixed_point import RANGES, quantize_multiplier, quotients
 from linnet.converters.tflite.operation import Operation, per_tensor, same_quantization, scaled
 from linnet.converters.tflite.registry import rule
-from linnet.graph import Tensor
-from linnet.mapping import Expr
+from linnet.graph import Tensor, numpy_dtype
+from linnet.mapping import Expr, pointwise
 
 FLOAT: dict[str, Callable[[Expr, Expr], Expr]] = {
     "ADD": lambda a, b: a + b, "SUB": lambda a, b: a - b, "MUL": lambda a, b: a * b, "DIV": lambda a, b: a / b,
@@ -86,10 +86,25 @@ def mul(op: Operation) -> Tensor:
 
 @rule("DIV")
 def div(op: Operation) -> Tensor:
+    """8-bit integers: a table of all 65,536 quotients."""
     a, b = operands(op)
-    if op.is_quantized():
-        return _float(op, a, b, activation=True)
-    return op.activate(op.map([a, b], FLOAT["DIV"]))
+    if not op.is_quantized():
+        return op.activate(op.map([a, b], FLOAT["DIV"]))
+    spec = op.output()
+    eight = a.dtype == b.dtype == spec.dtype and spec.dtype in ("i8", "u8")
+    if a.quantization is None or b.quantization is None or spec.quantization is None or not eight:
+        return _float(op, a, b, activation=True)  # 16 bits have no kernel in TFLite
+    (sa, za), (sb, zb), (sy, zy) = (
+        per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization)
+    )
+    low, high = RANGES[spec.dtype]
+    codes = np.arange(low, high + 1, dtype=np.int64)
+    multiplier = quantize_multiplier(float(np.float32(sa / np.float32(sb * sy))))
+    least, most = op.limits(op.activation())
+    values = quotients((codes - za)[:, None], codes - zb, *multiplier) + zy
+    table = values.clip(least, most).astype(numpy_dtype(spec.dtype)).reshape(-1)
+    stored: Tensor = pointwise([a, b], lambda x, y: (x - low) * 256 + (y - low), "i32", function=op.function)
+    return op.quantized(op.lookup(stored, table, 0), spec)
 
 
 @rule("MAXIMUM", "MINIMUM")
@@ -105,7 +120,32 @@ def extremum(op: Operation) -> Tensor:
     return op.quantized(op.map([a, b], FLOAT[op.spec.op]), spec)
 
 
-@rule("POW", "SQUARED_DIFFERENCE", "ATAN2", "FLOOR_MOD", "BITWISE_XOR", "RIGHT_SHIFT")
+@rule("SQUARED_DIFFERENCE")
+def squared_difference(op: Operation) -> Tensor:
+    """Integers: both at one scale, 7 bits up, so that the square of the difference fits 32 bits."""
+    a, b = operands(op)
+    if not op.is_quantized():
+        return op.map([a, b], FLOAT["SQUARED_DIFFERENCE"])
+    spec = op.output()
+    if a.quantization is None or b.quantization is None or spec.quantization is None or spec.dtype not in ("i8", "u8"):
+        return _float(op, a, b)  # 16 bits have no kernel in TFLite
+    (sa, za), (sb, zb), (sy, zy) = (
+        per_tensor(q, "an operand") for q in (a.quantization, b.quantization, spec.quantization)
+    )
+    twice = 2.0 * max(float(sa), float(sb))
+    ma, mb = quantize_multiplier(float(sa) / twice), quantize_multiplier(float(sb) / twice)
+    my = quantize_multiplier(twice * twice / ((1 << 14) * float(sy)))
+    low, high = RANGES[spec.dtype]
+
+    def body(x: Expr, y: Expr) -> Expr:
+        first = ((x - za) * (1 << 7)).fixed_multiply(ma[0], -ma[1])
+        rest = first - ((y - zb) * (1 << 7)).fixed_multiply(mb[0], -mb[1])
+        return (scaled(rest * rest, *my) + zy).max(low).min(high)
+
+    return op.quantized(op.map([a, b], body, spec.dtype), spec)
+
+
+@rule("POW", "ATAN2", "FLOOR_MOD", "BITWISE_XOR", "RIGHT_SHIFT")
 def binary(op: Operation) -> Tensor:
     a, b = operands(op)
     if op.is_quantized():

@@ -45,8 +45,6 @@ def fully_connected(op: Operation) -> Tensor:
     attributes: dict[str, Any] = {"transpose_b": True}
     if integer:
         attributes["requant"] = "tflite_single"
-        if w.quantization is not None and w.quantization.axis is None:
-            x, w = one_scale(op, x, w)
     if integer and x.dtype == "i16" and (exact := _wide(op, x, w, bias)) is not None:
         return exact
     return finish(op, op.emit("matmul", [x, w, bias], product_quantization(op, integer), **attributes))
@@ -77,27 +75,25 @@ def _blockwise(op: Operation, x: Tensor, value: npt.NDArray[Any], scales: int, s
 
 def _wide(op: Operation, x: Tensor, w: Tensor, bias: Tensor | None) -> Tensor | None:
     """16-bit activations: the reference kernel multiplies the 64-bit sum by the whole Q31 multiplier, where convolutions cut
-    it to 16 bits. None where the product of the largest possible sum would not fit 64 bits."""
+    it to 16 bits. The product has up to 79 bits and is taken in two halves. None for a multiplier of 2^15 or more."""
     spec = op.output()
-    if w.data is None or (bias is not None and bias.data is None) or spec.quantization is None:
+    if spec.quantization is None or w.quantization is None:
         return None
-    assert x.quantization is not None and w.quantization is not None
+    assert x.quantization is not None
     (sx, _), (sy, zy) = per_tensor(x.quantization, "the input"), per_tensor(spec.quantization, "the output")
-    most = 32768 * int(np.abs(w.data.astype(np.int64)).sum(1).max()) + (
-        0 if bias is None or bias.data is None else int(np.abs(bias.data).max())
-    )
     pairs = [quantize_multiplier(float(sx) * float(s) / float(sy)) for s in w.quantization.scale.reshape(-1)]
-    if most >= 1 << 31 or any(not -31 <= shift <= 30 for _, shift in pairs):
+    if any(not -31 <= shift <= 15 for _, shift in pairs):
         return None
-    fixed, total = (op.constant(np.array(v, np.int64)) for v in ([f for f, _ in pairs], [31 - s for _, s in pairs]))
+    fixed, right = (op.constant(np.array(v, np.int64)) for v in ([f for f, _ in pairs], [15 - s for _, s in pairs]))
     low, high = op.limits(op.activation())
     sums = op.emit("matmul", [x, w, bias], transpose_b=True, output_dtype="i64")
 
     def body(v: Expr, f: Expr, t: Expr) -> Expr:
-        half = v.lift(1).binary("shift_left", t - 1)
-        return ((v * f + half).binary("shift_right", t) + zy).max(low).min(high)
+        half = v.lift(1).binary("shift_left", t + 15)
+        below = ((v & 0xFFFF) * f + half).binary("shift_right", 16)
+        return ((v.binary("shift_right", 16) * f + below).binary("shift_right", t) + zy).max(low).min(high)
 
-    return op.quantized(op.map([sums, fixed, total], body, spec.dtype), spec)
+    return op.quantized(op.map([sums, fixed, right], body, spec.dtype), spec)
 
 
 @rule("BATCH_MATMUL")
@@ -112,10 +108,10 @@ def batch_matmul(op: Operation) -> Tensor:
             )
         if b.quantization.axis != (b.rank or 0) - (2 if attributes["transpose_b"] else 1):
             raise op.unsupported(f"a second operand quantized along axis {b.quantization.axis}", "quantize its columns")
-        attributes["requant"] = "tflite_single"
+        attributes["requant"] = "tflite"
     elif integer:
         a, b = one_scale(op, a, b)
-        attributes["requant"] = "tflite_single"
+        attributes["requant"] = "tflite"
     elif hybrid.applies(a, numpy_dtype(b.dtype), b.quantization):
         assert b.quantization is not None
         if attributes.pop("transpose_a"):
