@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
             importer.problem(None, "the name of an input or output is no text", "export the model again", name)
             info.name = name
     names = [i.name for i in graph.input]
-    for name in sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else ():
+    for name in sorted(n for n, count in Counter(names).items() if count > 1):
         importer.problem(None, "two inputs of the model have this name", "give every one a name of its own", name)
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
@@ -188,6 +189,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
     """Makes the model's outputs the function's, and the signature of both. PyTorch lists one that is returned twice under one
     name twice: it is one output."""
     function, outputs, composite = importer.function, [], False
+    given = set(function.outputs)
     declared = {info.name: info for info in graph.output}
     for info in declared.values():
         try:
@@ -202,7 +204,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
         composite = composite or not isinstance(value, Tensor)
         for tensor, suffix in zip(leaves(value), _suffixes(value), strict=True):
             kind = importer.kinds.get(tensor)
-            if tensor.node is None or tensor in function.outputs:  # an input, a constant, or one output twice
+            if tensor.node is None or tensor in given:  # an input, a constant, or one output twice
                 function.source = f"Identity:{info.name}"
                 try:
                     tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=function)[0]
@@ -210,6 +212,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
                     importer.problem(None, str(error), "export the model again", info.name)
                     continue
             function.outputs.append(tensor)
+            given.add(tensor)
             outputs.append(info.name + suffix)
             if isinstance(value, Tensor):
                 note(importer, tensor, kind, info.name)
