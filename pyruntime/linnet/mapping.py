@@ -422,8 +422,8 @@ def opened(node: Node) -> Opened | None:
     if program is None:
         return None
     made = Opened(Program(), [])
-    _append(made, program, node.inputs, lambda instruction, tensor: None)
-    made.program.stores = program.stores
+    place = _append(made, program, node.inputs, lambda instruction, tensor: None)
+    made.program.stores = [Store(place[s.register], s.quantized) for s in program.stores]
     return made
 
 
