@@ -93,6 +93,7 @@ class Importer:
         self.left = 20_000 + MAX_GROWTH * (sum(map(size_of, model.functions)) + size_of(model.graph))
         self.bodies: dict[Function, Body] = {}
         self.randomness = Randomness(self)
+        self.made = 0  # elements of constants that rules made, see Operation.may_make
         self.names: list[str] = []  # of the signature's inputs
 
     # -- problems

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from linnet.converters.tflite import complex_numbers, rules
 from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
-from linnet.converters.tflite.problems import Problem, Unsupported
+from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, more_problems
 from linnet.converters.tflite.registry import RULES
 from linnet.converters.tflite.schema import (
     MAX_BYTES,
@@ -68,6 +68,7 @@ class Importer:
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
         self.initial: dict[str, npt.NDArray[Any]] = {}  # variables: values that CALL_ONCE assigns
         self.hybrid: list[str] = []  # operators whose weights are integers while they compute in floats
+        self.made = 0  # elements of constants that rules made, see Operation.may_make
         self.entered = 0  # subgraphs converted because an operator names them
         self.initialized: set[int] = set()  # subgraphs that CALL_ONCE has run
         rules.load()
@@ -79,6 +80,8 @@ class Importer:
         for signature in self.model.signatures:
             if signature.subgraph != 0 and signature.key not in self.graph.signatures:
                 self.entry(signature.subgraph, signature.key or f"signature_{signature.subgraph}", signature, {})
+        if self.full:
+            self.problems.append(more_problems())
         return self.graph
 
     def has_open_shapes(self, fixed: Sequence[str]) -> bool:
@@ -142,8 +145,13 @@ class Importer:
 
     def problem(self, op: str, node: str, reason: str, hint: str = "") -> None:
         found = Problem(node=node, op=op, reason=reason, hint=hint)
-        if found not in self.problems:
+        if found not in self.problems and not self.full:
             self.problems.append(found)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many problems were found that no more are looked for."""
+        return len(self.problems) >= MOST_PROBLEMS
 
     # -- values
 
@@ -310,6 +318,8 @@ class Importer:
     def run(self, scope: Scope) -> None:
         with np.errstate(all="ignore"):  # scales of a damaged file overflow; multipliers made of them are refused
             for number, spec in enumerate(scope.subgraph.operators):
+                if self.full:
+                    break
                 self.operator(scope, spec, number)
 
     def operator(self, scope: Scope, spec: OperatorSpec, number: int) -> None:

@@ -196,6 +196,31 @@ static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const
     return ln_expected(w->error, "an input of signature %s", signature->name);
 }
 
+/* Where dimensions of one name are to have one size, they do. */
+static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, const ln_function *f) {
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        const char *const *names = f->values[f->inputs[i]].dim_names;
+        const ln_tensor *t = &ln_value_at(w, f->inputs[i])->tensor;
+        for (int d = 0; names != NULL && d < t->rank; ++d) {
+            if (names[d][0] == 0 || t->dims[d] < 0) continue;
+            for (int32_t k = 0; k <= i; ++k) {
+                const char *const *others = f->values[f->inputs[k]].dim_names;
+                const ln_tensor *o = &ln_value_at(w, f->inputs[k])->tensor;
+                for (int e = 0; others != NULL && e < (k < i ? o->rank : d); ++e) {
+                    if (o->dims[e] < 0 || o->dims[e] == t->dims[d] || strcmp(names[d], others[e]) != 0) continue;
+                    ln_fail(w->error, LINNET_WRONG_SHAPE, "dimension '%s' has two sizes", names[d]);
+                    ln_at_tensor(w->error, signature->inputs[i]);
+                    ln_expected(w->error, "%lld, as axis %d of input '%s'", (long long)o->dims[e], e,
+                                signature->inputs[k]);
+                    ln_got(w->error, "%lld as axis %d", (long long)t->dims[d], d);
+                    return ln_hint(w->error, "give one size, or plan without strict_dims");
+                }
+            }
+        }
+    }
+    return LINNET_OK;
+}
+
 static int32_t find_fetch(const ln_signature *signature, const ln_function *f, const char *name) {
     for (int32_t i = 0; i < f->n_outputs; ++i)
         if (strcmp(signature->outputs[i], name) == 0) return f->outputs[i];
@@ -216,6 +241,7 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         if ((status = bind_shape(w, signature, f, &config->shapes[i], false)) != LINNET_OK) return status;
     for (int32_t i = 0; i < config->bound_count; ++i)
         if ((status = bind_shape(w, signature, f, &config->bounds[i], true)) != LINNET_OK) return status;
+    if (config->strict_dims && (status = check_dim_names(w, signature, f)) != LINNET_OK) return status;
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         ln_work_value *v = ln_value_at(w, f->inputs[i]);
         uint64_t bytes;

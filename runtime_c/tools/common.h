@@ -31,6 +31,7 @@ typedef struct tool_options {
     linnet_shape shapes[TOOL_MOST_OPTIONS];
     int n_shapes;
     unsigned long long seed;
+    bool strict_dims;
 } tool_options;
 
 /* Takes argv[*i] (and its value) when it is one of the common options, or the path of the model. Returns -1 when it is

@@ -23,7 +23,7 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
             dims = known_shape(node.inputs[0], {name: node.attribute(name) for name in ("start", "end")})
             values = None if dims is None else [dims]
         elif _foldable(given, node, limit):
-            values = evaluate_node(node)
+            values = evaluate_node(node, limit)
         size = sum(value.nbytes for value in values or ())
         if values is None or not function.graph.may_fold(size, limit):
             kept.append(node)
