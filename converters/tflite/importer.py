@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -132,10 +132,12 @@ class Importer:
     def outputs_of(self, scope: Scope) -> list[Tensor]:
         """The subgraph's outputs; one that cannot be had is a problem."""
         outputs: list[Tensor] = []
+        taken = set(scope.function.inputs)
         for index in scope.subgraph.outputs:
             spec = scope.subgraph.tensors[index]
             try:
-                outputs.append(own_output(scope.function, self.resolve(scope, index), outputs))
+                outputs.append(own_output(scope.function, self.resolve(scope, index), taken))
+                taken.add(outputs[-1])
             except Unsupported as error:
                 self.problem("graph", spec.name, error.reason, error.hint)
                 outputs.append(self.placeholder(scope, spec))
@@ -145,7 +147,7 @@ class Importer:
 
     def problem(self, op: str, node: str, reason: str, hint: str = "") -> None:
         found = Problem(node=node, op=op, reason=reason, hint=hint)
-        if found not in self.problems and not self.full:
+        if not self.full and found not in self.problems:
             self.problems.append(found)
 
     @property
@@ -382,9 +384,9 @@ class Importer:
         return tensor
 
 
-def own_output(function: Function, tensor: Tensor, taken: Sequence[Tensor]) -> Tensor:
-    """The tensor, or a copy of it where it is an input, a variable, or an output already."""
-    if tensor.data is None and (tensor in taken or tensor in function.inputs or tensor.variable is not None):
+def own_output(function: Function, tensor: Tensor, taken: Container[Tensor]) -> Tensor:
+    """The tensor, or a copy of it where it is an input or an output already (`taken`), or a variable."""
+    if tensor.data is None and (tensor in taken or tensor.variable is not None):
         q = tensor.quantization
         return emit("copy", [tensor], {"kind": "identity"}, function=function, quantization=[q] if q else ())[0]
     return tensor

@@ -17,6 +17,7 @@ def fuse_maps(function: Function) -> bool:
         readers[tensor] = readers.get(tensor, 0) + 1
     gone: set[Node] = set()
     known: dict[Node, Opened] = {}  # nodes are taken apart once, and put together at the end
+    failed: dict[Node, set[Node]] = {}  # producers that a node could not be joined with
     changed: dict[Node, dict[str, None]] = {}  # and the sources of what they are made of
 
     def program(node: Node) -> Opened:
@@ -29,12 +30,13 @@ def fuse_maps(function: Function) -> bool:
     for consumer in function.nodes:
         if consumer.op != "map":
             continue
-        tried: set[Node] = set()
+        tried = failed[consumer] = set()
         while (producer := _candidate(consumer, readers, gone, tried, program)) is not None:
-            tried.add(producer)
             joined = join(program(consumer), program(producer), producer)
             if joined is None:
+                tried.add(producer)
                 continue
+            tried |= failed.get(producer, set())  # what is too much for a part is too much for the whole
             for tensor in joined.operands:
                 shared = tensor in consumer.inputs and tensor in producer.inputs
                 if shared:  # two readers became one
