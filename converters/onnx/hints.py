@@ -4,6 +4,7 @@ An op that gets a rule loses its entry here (tests/test_check.py)."""
 from __future__ import annotations
 
 import difflib
+import functools
 
 from onnx import defs
 
@@ -38,6 +39,7 @@ _DOMAINS = {
 _GENERAL = "replace it by standard ONNX ops, or write a rule (CONTRIBUTING.md)"
 
 
+@functools.cache
 def nearest(op_type: str, domain: str = "", opset: int = 0) -> str:
     """What to do in place of an op that has no rule at this opset."""
     parts = []

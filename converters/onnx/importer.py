@@ -28,7 +28,7 @@ from linnet.converters.onnx.nodes import (
     type_of,
 )
 from linnet.converters.onnx.operation import DTYPES, Operation, storage_of
-from linnet.converters.onnx.problems import Problem, Unknown, Unsupported
+from linnet.converters.onnx.problems import MOST_PROBLEMS, Problem, Unknown, Unsupported, more_problems
 from linnet.converters.onnx.randomness import Randomness
 from linnet.converters.onnx.registry import LIKE, MICROSOFT, NEWEST_OPSET, Rule, find, key_of
 from linnet.converters.onnx.values import COMPOSITE, Value, leaves, rebuilt
@@ -93,16 +93,18 @@ class Importer:
         self.left = 20_000 + MAX_GROWTH * (sum(map(size_of, model.functions)) + size_of(model.graph))
         self.bodies: dict[Function, Body] = {}
         self.randomness = Randomness(self)
+        self.made = 0  # elements of constants that rules made, see Operation.may_make
         self.names: list[str] = []  # of the signature's inputs
 
     # -- problems
 
     def problem(self, node: NodeProto | None, reason: str, hint: str = "", name: str = "") -> None:
         """Notes a problem of a node, or of the named value; then `op` is the first op that reads or makes the value."""
-        near = [n.op_type for n in self.model.graph.node if name in n.input or name in n.output]
+        if self.full:
+            return
         found = Problem(
             node=label(node) if node is not None else text_of(name),
-            op=text_of(node.op_type or "node without an op type" if node is not None else near[0] if near else "graph"),
+            op=text_of(node.op_type or "node without an op type" if node is not None else self.near.get(name, "graph")),
             reason=reason,
             hint=hint,
         )
@@ -110,6 +112,20 @@ class Importer:
             found not in self.problems[-50:]
         ):  # the same one comes again soon; all would take a file of problems too long
             self.problems.append(found)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many problems were found that no more are looked for."""
+        return len(self.problems) >= MOST_PROBLEMS
+
+    @functools.cached_property
+    def near(self) -> dict[str, str]:
+        """Name of a value: the type of the first op of the main graph that reads or makes it."""
+        found: dict[str, str] = {}
+        for node in self.model.graph.node:
+            for name in (*node.input, *node.output):
+                found.setdefault(name, node.op_type)
+        return found
 
     # -- values
 
@@ -219,6 +235,8 @@ class Importer:
     def run(self, nodes: Sequence[NodeProto], scope: Scope) -> None:
         """Converts nodes, in an order in which every value is made before it is read."""
         for node in self.ordered(nodes):
+            if self.full:
+                break
             self.convert(node, scope)
 
     def ordered(self, nodes: Sequence[NodeProto]) -> list[NodeProto]:
@@ -539,4 +557,6 @@ class Importer:
         self.run(graph.node, scope)
         interface.declare_outputs(self, graph, scope)
         self.randomness.advance()
+        if self.full:
+            self.problems.append(more_problems())
         return self.graph

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,7 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
             importer.problem(None, "the name of an input or output is no text", "export the model again", name)
             info.name = name
     names = [i.name for i in graph.input]
-    for name in sorted({n for n in names if names.count(n) > 1}) if len(set(names)) < len(names) else ():
+    for name in sorted(n for n, count in Counter(names).items() if count > 1):
         importer.problem(None, "two inputs of the model have this name", "give every one a name of its own", name)
     inputs = [i for i in graph.input if i.name not in scope.initializers]
     known = {i.name for i in inputs}
@@ -48,7 +50,7 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
                 f"the inputs are {', '.join(known)}",
                 name,
             )
-    symbols: dict[str, int] = {}
+    symbols: dict[str, int | None] = {}
     for info in inputs:  # named dimensions may be fixed by a later input
         if info.name in shapes and not _means_shapes(shapes[info.name], info.type):
             kind = "a list of shapes" if _sequence_in(info.type) else "a shape"
@@ -57,6 +59,12 @@ def declare_inputs(importer: Importer, graph: onnx.GraphProto, scope: Scope, sha
             )
         if info.type.HasField("tensor_type") and info.name in shapes:
             fixed(importer, info.name, dims_of(info.type.tensor_type), tuple(map(int, shapes[info.name])), symbols)
+    if several := sorted(name for name, size in symbols.items() if size is None):
+        warnings.warn(
+            f"input_shapes gives open dimensions of one name different sizes: {', '.join(map(repr, several))}. "
+            "The model is converted with the sizes given",
+            stacklevel=2,
+        )
     composite = False
     importer.names = []
     for info in inputs:
@@ -94,7 +102,7 @@ def _means_shapes(given: Any, kind: onnx.TypeProto) -> bool:
     return shape(given)
 
 
-def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols: dict[str, int]) -> Tensor:
+def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols: dict[str, int | None]) -> Tensor:
     number, shape, dtype = info.type.tensor_type.elem_type, dims_of(info.type.tensor_type), "f32"
     try:
         dtype = storage_of(number)
@@ -108,7 +116,8 @@ def _tensor(importer: Importer, info: onnx.ValueInfoProto, wanted: Any, symbols:
         )
         shape = tuple(None if isinstance(d, int) and d < 0 else d for d in shape)
     if shape is not None:
-        shape = tuple(symbols.get(d, d) if isinstance(d, str) else d for d in shape)
+        sizes = {name: size for name, size in symbols.items() if size is not None}
+        shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in shape)
         if not sensible(shape):
             importer.problem(None, f"the input has too many elements: {list(shape)}", "fewer than 2^48", info.name)
             shape = (None,) * len(shape)
@@ -162,16 +171,20 @@ def _composite(importer: Importer, info: onnx.ValueInfoProto, shapes: dict[str, 
 
 
 def fixed(
-    importer: Importer, name: str, shape: tuple[Dim, ...] | None, wanted: tuple[int, ...], symbols: dict[str, int]
+    importer: Importer,
+    name: str,
+    shape: tuple[Dim, ...] | None,
+    wanted: tuple[int, ...],
+    symbols: dict[str, int | None],
 ) -> tuple[Dim, ...] | None:
-    """The caller's shape of an input, held against the model's."""
+    """The caller's shape of an input, held against the model's. symbols: gets the sizes of the names, None for several."""
     if shape is None:
         return wanted
     fits = len(shape) == len(wanted)
     for mine, theirs in zip(shape, wanted, strict=False):
         fits = fits and theirs >= 0 and (not isinstance(mine, int) or mine == theirs)
         if isinstance(mine, str):
-            fits = fits and symbols.setdefault(mine, theirs) == theirs
+            symbols[mine] = theirs if symbols.get(mine, theirs) == theirs else None
     if not fits:
         text = ", ".join("?" if d is None else str(d) for d in shape)
         importer.problem(
@@ -188,6 +201,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
     """Makes the model's outputs the function's, and the signature of both. PyTorch lists one that is returned twice under one
     name twice: it is one output."""
     function, outputs, composite = importer.function, [], False
+    given = set(function.outputs)
     declared = {info.name: info for info in graph.output}
     for info in declared.values():
         try:
@@ -202,7 +216,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
         composite = composite or not isinstance(value, Tensor)
         for tensor, suffix in zip(leaves(value), _suffixes(value), strict=True):
             kind = importer.kinds.get(tensor)
-            if tensor.node is None or tensor in function.outputs:  # an input, a constant, or one output twice
+            if tensor.node is None or tensor in given:  # an input, a constant, or one output twice
                 function.source = f"Identity:{info.name}"
                 try:
                     tensor = emit("copy", [tensor], {"kind": "identity"}, 1, function=function)[0]
@@ -210,6 +224,7 @@ def declare_outputs(importer: Importer, graph: onnx.GraphProto, scope: Scope) ->
                     importer.problem(None, str(error), "export the model again", info.name)
                     continue
             function.outputs.append(tensor)
+            given.add(tensor)
             outputs.append(info.name + suffix)
             if isinstance(value, Tensor):
                 note(importer, tensor, kind, info.name)

@@ -3,28 +3,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from linnet._ops import emit
 from linnet.graph import Function, Node, Tensor
 from linnet.mapping import program_of
-from linnet.passes.rewrite import join_sources
+from linnet.passes.affine import only_reader
+from linnet.passes.rewrite import join_sources, splice
 
+Follower = Callable[[Node], "Node | None"]
 FLOATS = ("f32", "f64")
 
 
 def find_layer_norms(function: Function) -> None:
     """Replaces every such pattern; what it leaves unused dies later."""
+    readers, given = function.consumers(), set(function.outputs)
+    places: dict[Node, list[Node]] = {}
     for node in list(function.nodes):
         found = _match(node)
         if found is None:
             continue
         x, first, epsilon, taken = found
-        scale, bias, last = _scale_and_bias(function, node, x, first)
+        follower = partial(only_reader, readers=readers, given=given)
+        scale, bias, last = _scale_and_bias(follower, node, x, first)
         emit("layer_norm", [x, scale, bias], {"axis": first, "epsilon": epsilon}, function=function, fold=False)
         fresh = function.nodes.pop()
         fresh.source = join_sources(*(n.source for n in (*taken, node, last)))
         fresh.outputs = list(last.outputs)
         fresh.outputs[0].node = fresh
-        function.nodes[function.nodes.index(last)] = fresh
+        places[last] = [fresh]
+    splice(function, places)
 
 
 def _formula(node: Node | None) -> tuple[str, list[Tensor | float]] | None:
@@ -107,23 +116,22 @@ def _match(node: Node) -> tuple[Tensor, int, float, list[Node]] | None:
     return x, mean[1], epsilon, [mean[2], centred[2], square[2], spread[2], shifted[2], root[1]]
 
 
-def _scale_and_bias(function: Function, node: Node, x: Tensor, first: int) -> tuple[Tensor | None, Tensor | None, Node]:
+def _scale_and_bias(follower: Follower, node: Node, x: Tensor, first: int) -> tuple[Tensor | None, Tensor | None, Node]:
     """The multiplication and addition by constants of the normalised shape that follow, and the last node taken."""
-    scale, at = _following(function, node, "mul", x, first)
+    scale, at = _following(follower, node, "mul", x, first)
     if scale is None:
         return None, None, node
-    bias, last = _following(function, at, "add", x, first)
+    bias, last = _following(follower, at, "add", x, first)
     return scale, bias, last
 
 
-def _following(function: Function, node: Node, opcode: str, x: Tensor, first: int) -> tuple[Tensor | None, Node]:
-    y = node.outputs[0]
-    readers = [n for n in function.nodes if y in n.inputs]
-    if y in function.outputs or len(readers) != 1:
+def _following(follower: Follower, node: Node, opcode: str, x: Tensor, first: int) -> tuple[Tensor | None, Node]:
+    y, reader = node.outputs[0], follower(node)
+    if reader is None:
         return None, node
-    found = _binary(readers[0].outputs[0], opcode)
+    found = _binary(reader.outputs[0], opcode)
     if found is None or x.shape is None:
         return None, node
     other = found[1] if found[0] is y else found[0]
     fits = isinstance(other, Tensor) and other.data is not None and other.shape == x.shape[first:]
-    return (other, readers[0]) if fits and isinstance(other, Tensor) and other.dtype == x.dtype else (None, node)
+    return (other, reader) if fits and isinstance(other, Tensor) and other.dtype == x.dtype else (None, node)

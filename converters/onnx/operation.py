@@ -24,6 +24,7 @@ DTYPES: dict[int, str] = {
     1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64", 12: "u32",
     13: "u64", 16: "bf16",
 }  # fmt: skip
+MOST_MADE = 1 << 26  # elements of constants that rules make which are not in the file, of a whole model
 IMPLICIT = {"consumed_inputs"}  # attributes of old opsets that never meant anything
 
 
@@ -204,6 +205,22 @@ class Operation:
 
             data = data.astype(numpy_dtype(dtype))
         return self.function.constant(data, name, dtype, quantization)
+
+    def may_make(self, count: int) -> bool:
+        """Whether a constant of so many elements may be made, within what all of a model may be; it is counted if so."""
+        if not 0 <= count <= MOST_MADE - self.importer.made:
+            return False
+        self.importer.made += count
+        return True
+
+    def limit(self, count: int, what: str) -> int:
+        """The count of elements of a constant that a rule is about to make. Raises Unsupported beyond the bound."""
+        if not self.may_make(count):
+            raise Unsupported(
+                f"{what} would make a constant of {count} elements; a model is given {MOST_MADE} in all",
+                "make it smaller, or an input of the model",
+            )
+        return count
 
     def unsupported(self, reason: str, hint: str = "") -> Unsupported:
         return Unsupported(reason, hint)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from linnet.graph import Function, Graph, Tensor, emit
+from linnet.graph import Function, Graph, Node, Tensor, emit
 from linnet.mapping import Expr, pointwise
+from linnet.passes.rewrite import splice
 
 SMALLEST = 1024  # elements; below, the nodes cost more than the bytes
 READERS = frozenset({"dequantize", "map"})
@@ -15,20 +16,20 @@ READERS = frozenset({"dequantize", "map"})
 def pack(graph: Graph) -> None:
     """Packs what can be packed, in every function."""
     for function in graph.functions:
-        readers = function.consumers()
+        readers, given = function.consumers(), set(function.outputs)
+        place = {node: i for i, node in enumerate(function.nodes)}
+        before: dict[Node, list[Node]] = {}  # what unpacks for a node and those behind it
         for tensor in [t for t in function.tensors() if t.data is not None and t.quantization is None]:
             bits = bits_of(tensor)
-            fits = (
-                readers.get(tensor) and all(n.op in READERS for n in readers[tensor]) and tensor not in function.outputs
-            )
+            fits = readers.get(tensor) and all(n.op in READERS for n in readers[tensor]) and tensor not in given
             if bits and fits:
-                before, function.nodes = function.nodes, []
+                nodes, function.nodes = function.nodes, []
                 unpacked = unpack(function, tensor, bits)
-                made, function.nodes = function.nodes, before
+                made, function.nodes = function.nodes, nodes
                 for node in readers[tensor]:
                     node.inputs = [unpacked if t is tensor else t for t in node.inputs]
-                first = next(i for i, n in enumerate(function.nodes) if n in readers[tensor])
-                function.nodes[first:first] = made
+                before.setdefault(min(readers[tensor], key=place.__getitem__), []).extend(made)
+        splice(function, {node: [*made, node] for node, made in before.items()})
 
 
 def bits_of(tensor: Tensor) -> int:

@@ -4,8 +4,9 @@
 from __future__ import annotations
 
 from linnet.errors import ConversionError, Problem
+from linnet.outline import MOST_PROBLEMS, more_problems
 
-__all__ = ["ConversionError", "Problem", "Unknown", "Unsupported"]
+__all__ = ["MOST_PROBLEMS", "ConversionError", "Problem", "Unknown", "Unsupported", "more_problems"]
 
 
 class Unsupported(Exception):

@@ -65,19 +65,19 @@ def pointwise(
 
     dtypes: element types of the outputs (default: that of the first input). Returns a tensor, or a list for a list.
     """
-    program, operands, expressions = Program(), [], []
+    program, expressions = Program(), []
+    operands: dict[Tensor, int] = {}
     for tensor in inputs:
         number = _immediate(tensor, inputs)
         if number is not None:
             expressions.append(Expr.constant(program, number, tensor.dtype))
             continue
-        if tensor not in operands:
-            operands.append(tensor)
-        expressions.append(Expr.load(program, tensor.dtype, operands.index(tensor)))
+        place = operands.setdefault(tensor, len(operands))
+        expressions.append(Expr.load(program, tensor.dtype, place))
     result = body(Values(program), *expressions)
     results = list(result) if isinstance(result, tuple) else [result]
     single = dtypes is None or isinstance(dtypes, str)
     names = [str(dtypes or inputs[0].dtype)] if single else [str(d) for d in dtypes or ()]
     program.stores = [Store(e.for_store(name).register, False) for e, name in zip(results, names, strict=True)]
-    outputs = op.emit_all("map", operands, len(names), **program.attributes(names))
+    outputs = op.emit_all("map", list(operands), len(names), **program.attributes(names))
     return outputs[0] if single else outputs

@@ -39,6 +39,7 @@ class _Fuser:
         self.new: dict[Tensor, Tensor] = {}  # old tensor: the one in its place
         self.stored: dict[Tensor, Tensor] = {}  # old f32 tensor: the quantized integers it stands for
         self.skipped: set[Node] = set()
+        self.kept: set[Node] = set()  # old nodes that stay
 
     def run(self) -> None:
         self.function.nodes = []
@@ -50,13 +51,16 @@ class _Fuser:
             if not self.integers(node):
                 node.inputs = [None if t is None else self.real(t) for t in node.inputs]
                 self.function.nodes.append(node)
+                self.kept.add(node)
         self.function.source = source
         outputs: list[Tensor] = []
+        given: set[Tensor] = set()
         for old in self.function.outputs:
             made = self.real(old)
-            if made is not old and (made.node is None or made in outputs or made in self.function.outputs):
+            if made is not old and (made.node is None or made in given or made in self.outputs):
                 made = self.emit("copy", [made], {"kind": "identity"}, made.dtype, made.quantization)
             outputs.append(made)
+            given.add(made)
         self.function.outputs = outputs
 
     def integers(self, node: Node) -> bool:
@@ -117,7 +121,7 @@ class _Fuser:
             except GraphError:
                 values = None
             if values is not None:
-                self.function.nodes.remove(node)
+                assert self.function.nodes.pop() is node
                 return self.function.constant(np.asarray(values[0]), made.name, made.dtype, q)
         return made
 
@@ -168,7 +172,7 @@ class _Fuser:
             return True
         alone = x not in self.outputs and len(self.readers.get(x, ())) == 1
         made_by = x_real.node.op if x_real.node is not None else ""
-        if alone and (made_by == "map" or (made_by in PRODUCTS and x_real.node in self.function.nodes)):
+        if alone and (made_by == "map" or (made_by in PRODUCTS and (x_real is not x or x_real.node in self.kept))):
             result = self.emit("map", [x_real], _identity(store=True).attributes([y.dtype]), y.dtype, q)
         else:  # the op `quantize` divides, exactly as ONNX says
             result = self.emit("quantize", [x_real], {"dtype": y.dtype}, y.dtype, q)

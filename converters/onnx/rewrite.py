@@ -41,11 +41,12 @@ def fold_weights(function: Function) -> None:
     """Moves the elements of constants of any size now: a transposed weight is a weight. A file that moves its weights again and
     again gets no more than twice their bytes (and FOLD_TOTAL); the rest is done while planning."""
     table: dict[Tensor, Tensor] = {}
+    given = set(function.outputs)
     left = FOLD_TOTAL + 2 * sum(t.data.nbytes for t in function.tensors() if t.data is not None)
     for node in function.nodes:
         node.inputs = [table.get(t, t) if t is not None else None for t in node.inputs]
         moves = node.op == "copy" and node.attributes["kind"] in MOVES
-        if not moves or node.outputs[0] in function.outputs:
+        if not moves or node.outputs[0] in given:
             continue
         if any(t is None or t.data is None for t in node.inputs) or left < 0:
             continue

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from linnet.converters.tflite import complex_numbers, rules
 from linnet.converters.tflite.hints import nearest
 from linnet.converters.tflite.operation import Operation
-from linnet.converters.tflite.problems import Problem, Unsupported
+from linnet.converters.tflite.problems import MOST_PROBLEMS, Problem, Unsupported, more_problems
 from linnet.converters.tflite.registry import RULES
 from linnet.converters.tflite.schema import (
     MAX_BYTES,
@@ -68,6 +68,7 @@ class Importer:
         self.keep: list[Tensor] = []  # holds tainted tensors, so that ids stay unique
         self.initial: dict[str, npt.NDArray[Any]] = {}  # variables: values that CALL_ONCE assigns
         self.hybrid: list[str] = []  # operators whose weights are integers while they compute in floats
+        self.made = 0  # elements of constants that rules made, see Operation.may_make
         self.entered = 0  # subgraphs converted because an operator names them
         self.initialized: set[int] = set()  # subgraphs that CALL_ONCE has run
         rules.load()
@@ -79,6 +80,8 @@ class Importer:
         for signature in self.model.signatures:
             if signature.subgraph != 0 and signature.key not in self.graph.signatures:
                 self.entry(signature.subgraph, signature.key or f"signature_{signature.subgraph}", signature, {})
+        if self.full:
+            self.problems.append(more_problems())
         return self.graph
 
     def has_open_shapes(self, fixed: Sequence[str]) -> bool:
@@ -129,10 +132,12 @@ class Importer:
     def outputs_of(self, scope: Scope) -> list[Tensor]:
         """The subgraph's outputs; one that cannot be had is a problem."""
         outputs: list[Tensor] = []
+        taken = set(scope.function.inputs)
         for index in scope.subgraph.outputs:
             spec = scope.subgraph.tensors[index]
             try:
-                outputs.append(own_output(scope.function, self.resolve(scope, index), outputs))
+                outputs.append(own_output(scope.function, self.resolve(scope, index), taken))
+                taken.add(outputs[-1])
             except Unsupported as error:
                 self.problem("graph", spec.name, error.reason, error.hint)
                 outputs.append(self.placeholder(scope, spec))
@@ -142,8 +147,13 @@ class Importer:
 
     def problem(self, op: str, node: str, reason: str, hint: str = "") -> None:
         found = Problem(node=node, op=op, reason=reason, hint=hint)
-        if found not in self.problems:
+        if not self.full and found not in self.problems:
             self.problems.append(found)
+
+    @property
+    def full(self) -> bool:
+        """Whether so many problems were found that no more are looked for."""
+        return len(self.problems) >= MOST_PROBLEMS
 
     # -- values
 
@@ -310,6 +320,8 @@ class Importer:
     def run(self, scope: Scope) -> None:
         with np.errstate(all="ignore"):  # scales of a damaged file overflow; multipliers made of them are refused
             for number, spec in enumerate(scope.subgraph.operators):
+                if self.full:
+                    break
                 self.operator(scope, spec, number)
 
     def operator(self, scope: Scope, spec: OperatorSpec, number: int) -> None:
@@ -372,9 +384,9 @@ class Importer:
         return tensor
 
 
-def own_output(function: Function, tensor: Tensor, taken: Sequence[Tensor]) -> Tensor:
-    """The tensor, or a copy of it where it is an input, a variable, or an output already."""
-    if tensor.data is None and (tensor in taken or tensor in function.inputs or tensor.variable is not None):
+def own_output(function: Function, tensor: Tensor, taken: Container[Tensor]) -> Tensor:
+    """The tensor, or a copy of it where it is an input or an output already (`taken`), or a variable."""
+    if tensor.data is None and (tensor in taken or tensor.variable is not None):
         q = tensor.quantization
         return emit("copy", [tensor], {"kind": "identity"}, function=function, quantization=[q] if q else ())[0]
     return tensor

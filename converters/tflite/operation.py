@@ -16,6 +16,8 @@ from linnet.converters.tflite.schema import ACTIVATIONS, OperatorSpec, TensorSpe
 from linnet.graph import Function, Quantization, Tensor, dtype_of, emit, numpy_dtype
 from linnet.mapping import REGISTER, Expr, Program, Store, pointwise
 
+MOST_ELEMENTS, MOST_MADE = 1 << 24, 1 << 26  # of a constant that a rule makes, and of all of them in a model
+
 if TYPE_CHECKING:
     from linnet.converters.tflite.importer import Importer, Scope
 
@@ -84,9 +86,19 @@ class Operation:
 
     def limit(self, count: int) -> int:
         """A count of elements that a rule is about to make, which only a damaged file makes large."""
-        if not 0 <= count <= 1 << 24:
-            raise Unsupported(f"it would make {count} elements while converting", "check the model")
+        if not self.may_make(count):
+            raise Unsupported(
+                f"it would make a constant of {count} elements; one may have {MOST_ELEMENTS}, those of a model {MOST_MADE}",
+                "check the model",
+            )
         return count
+
+    def may_make(self, count: int) -> bool:
+        """Whether a constant of so many elements may be made; it is counted if so."""
+        if not 0 <= count <= min(MOST_ELEMENTS, MOST_MADE - self.importer.made):
+            return False
+        self.importer.made += count
+        return True
 
     def within(self, function: Function) -> Operation:
         """The same operator, emitting into another function: the body of a loop."""

@@ -13,6 +13,7 @@ from linnet.converters.tflite.problems import Unsupported
 if TYPE_CHECKING:
     from linnet.converters.tflite.schema import Reader
 
+MOST_PLACES = 1 << 22  # of a level, unless there are as many values
 _INDEX_TYPES: dict[int, Any] = {1: np.int32, 2: np.uint16, 3: np.uint8}
 
 
@@ -30,7 +31,7 @@ def densify(values: npt.NDArray[Any], shape: tuple[int, ...], sparsity: Reader, 
     for level, (dimension, table) in enumerate(zip(order, levels, strict=True)):
         if table.scalar(0, "i8") == 0:
             size = table.scalar(1, "i32")
-            if size < 0 or size * len(coordinates) > max(values.size, 1) * 4096:
+            if size < 0 or size * len(coordinates) > min(max(values.size, 1) * 4096, max(values.size, MOST_PLACES)):
                 raise damaged
             sizes[dimension] = size
             fresh = np.tile(np.arange(size), len(coordinates))

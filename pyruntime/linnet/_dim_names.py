@@ -1,19 +1,21 @@
-"""Names of open dimensions in a .lnt file: equal names are equal sizes. The C library does not need them; Python reads them
-when a plan is made for shapes that were left open, to say which inputs disagree."""
+"""Names of open dimensions in a .lnt file: equal names should be equal sizes, but exporters also name all pictures' axes alike.
+Python reads them when a plan is made for shapes that were left open, to say which inputs disagree."""
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from linnet._generated.op_table import OPS
 from linnet.errors import UsageError
 
 Names = dict[str, tuple[str, ...]]
 
 
-def read(source: bytes | str | Path, signature: str) -> Names:
-    """Input: the names of its dimensions, "" where one has none; only inputs with names. source: a file that was verified."""
+def _entry(source: bytes | str | Path, signature: str) -> tuple[Any, Any] | None:
+    """The tables of a signature and of its function, in a file that was verified; None when it is not there any more."""
     from linnet._generated.fb import Model
     from linnet.file import HEADER
 
@@ -27,14 +29,18 @@ def read(source: bytes | str | Path, signature: str) -> Names:
                 file.seek(start)
                 structure = file.read(size)
         except (OSError, struct.error):  # it was there when it was loaded, and is not needed to run
-            return {}
+            return None
     model = Model.Model.GetRootAs(structure)
+    entries = (model.Signatures(i) for i in range(model.SignaturesLength()))
+    entry = next((e for e in entries if e.Name().decode() == signature), None)
+    return None if entry is None else (entry, model.Functions(entry.Function()))
+
+
+def read(source: bytes | str | Path, signature: str) -> Names:
+    """Input: the names of its dimensions, "" where one has none; only inputs with names."""
     found: Names = {}
-    for i in range(model.SignaturesLength()):
-        entry = model.Signatures(i)
-        if entry.Name().decode() != signature:
-            continue
-        function = model.Functions(entry.Function())
+    if (tables := _entry(source, signature)) is not None:
+        entry, function = tables
         for j in range(entry.InputsLength()):
             tensor = function.Tensors(function.Inputs(j))
             names = tuple(tensor.DimNames(k).decode() for k in range(tensor.DimNamesLength()))
@@ -43,17 +49,53 @@ def read(source: bytes | str | Path, signature: str) -> Names:
     return found
 
 
-def check(names: Mapping[str, Sequence[str]], shapes: Mapping[str, Sequence[int]]) -> None:
-    """Raises UsageError when dimensions of one name have several sizes."""
+def assigns(source: bytes | str | Path, signature: str) -> bool:
+    """Whether the signature updates variables: the gradients in it were made on the word of the names."""
+    tables = _entry(source, signature)
+    if tables is None:
+        return False
+    nodes = (tables[1].Nodes(i) for i in range(tables[1].NodesLength()))
+    return any(node.Op() == OPS["assign"]["id"] for node in nodes)
+
+
+def mismatches(names: Mapping[str, Sequence[str]], shapes: Mapping[str, Sequence[int]]) -> list[Mismatch]:
+    """Every name that has two sizes, once."""
     seen: dict[str, tuple[str, int, int]] = {}
+    found: dict[str, Mismatch] = {}
     for name, shape in shapes.items():
         for axis, (dim, size) in enumerate(zip(names.get(name, ()), shape, strict=False)):
             if not dim:
                 continue
-            other, place, first = seen.setdefault(dim, (name, axis, size))
-            if first != size:
-                raise UsageError(
-                    f"dimension {dim!r} has two sizes", code=104, tensor=name,
-                    expected=f"{first}, as axis {place} of input {other!r}", got=f"{size} as axis {axis} of input {name!r}",
-                    hint="dimensions of one name have one size in a run",
-                )  # fmt: skip
+            first = seen.setdefault(dim, (name, axis, size))
+            if first[2] != size:
+                found.setdefault(dim, Mismatch(dim, first, (name, axis, size)))
+    return list(found.values())
+
+
+class Mismatch(NamedTuple):
+    """Two dimensions of one name: input, axis and size of each."""
+
+    dim: str
+    first: tuple[str, int, int]
+    other: tuple[str, int, int]
+
+    def __str__(self) -> str:
+        (name, axis, size), (other, other_axis, other_size) = self.first, self.other
+        return f"{self.dim!r} is {size} as axis {axis} of input {name!r} and {other_size} as axis {other_axis} of input {other!r}"
+
+    def error(self, hint: str) -> UsageError:
+        """The refusal of a session that takes names at their word."""
+        (name, axis, size), (other, other_axis, other_size) = self.first, self.other
+        return UsageError(
+            f"dimension {self.dim!r} has two sizes", code=104, tensor=other,
+            expected=f"{size}, as axis {axis} of input {name!r}", got=f"{other_size} as axis {other_axis} of input {other!r}",
+            hint=hint,
+        )  # fmt: skip
+
+
+def text_of(found: Sequence[Mismatch]) -> str:
+    """What a warning says."""
+    return (
+        f"open dimensions of one name have different sizes: {'; '.join(map(str, found))}. The run goes on with the sizes "
+        "given; linnet.Session(..., strict_dims=True) refuses them"
+    )

@@ -3,6 +3,7 @@ Shape rules and arithmetic exist once, in C; Python only carries operands there 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from linnet.errors import Error, GraphError
 from linnet.graph import (
     DTYPE_IDS,
     DTYPE_NAMES,
+    FOLD_LIMIT,
     Dim,
     Function,
     Graph,
@@ -255,14 +257,22 @@ def evaluate(
     return values
 
 
-def evaluate_node(node: Node) -> list[np.ndarray[Any, Any]] | None:
-    """Values of a node whose inputs are all constants; None when it cannot be computed ahead."""
+def evaluate_node(node: Node, limit: int = 0) -> list[np.ndarray[Any, Any]] | None:
+    """Values of a node whose inputs are all constants; None when it cannot be computed ahead, or when they have more bytes than
+    `limit`, or four times those of the inputs where these are more."""
     message = encode_node(node.op, node.attributes)
     quantization = [t.quantization for t in node.outputs]
     specs = infer(message, node.inputs, len(node.outputs), quantization, [t.dtype for t in node.outputs])
     if any(shape is None or not all(isinstance(d, int) for d in shape) for _, shape in specs):
         return None
+    read = sum(t.data.nbytes for t in node.inputs if t is not None and t.data is not None)
+    if sum(_bytes(dtype, shape) for dtype, shape in specs) > max(limit, FOLD_LIMIT, 4 * read):
+        return None
     return evaluate(message, node.inputs, specs, quantization)
+
+
+def _bytes(dtype: str, shape: tuple[Dim, ...] | None) -> int:
+    return math.prod(d for d in shape or () if isinstance(d, int)) * numpy_dtype(dtype).itemsize
 
 
 def common_shape(*shapes: tuple[Dim, ...] | None) -> tuple[Dim, ...] | None:

@@ -40,6 +40,12 @@ _threads = click.option(
     "--threads", type=click.IntRange(1, 1024), help="Threads; default: cores of the largest cluster."
 )
 _isa_max = click.option("--isa-max", metavar="NAME", help="Use kernels up to this ISA level only.")
+_strict_dims = click.option(
+    "--strict-dims",
+    is_flag=True,
+    default=None,
+    help="Refuse shapes that give open dimensions of one name several sizes; otherwise a warning says so.",
+)
 _signature = click.option("--signature", default="infer", show_default=True, help="Entry point of the model.")
 
 
@@ -228,6 +234,7 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
 )
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Trained variables, as training saves them.")
 @_signature
+@_strict_dims
 @_threads
 @_isa_max
 @_json
@@ -240,6 +247,7 @@ def run(
     fetches: Sequence[str],
     checkpoint: Path | None,
     signature: str,
+    strict_dims: bool | None,
     threads: int | None,
     isa_max: str | None,
     as_json: bool,
@@ -251,7 +259,7 @@ def run(
     from linnet.results import Described
     from linnet.session import Session
 
-    session = Session(model, signature, threads=threads, isa_max=isa_max)
+    session = Session(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims)
     if checkpoint is not None:
         session.variables.load(checkpoint)
     described = Described(session.model, signature)
@@ -311,11 +319,18 @@ def run(
     help="Sizes of an input: numbers, ranges (1..8), ? for what the model declares; may be repeated.",
 )
 @_signature
+@_strict_dims
 @_threads
 @_isa_max
 @_json
 def plan(
-    model: Path, inputs: Sequence[str], signature: str, threads: int | None, isa_max: str | None, as_json: bool
+    model: Path,
+    inputs: Sequence[str],
+    signature: str,
+    strict_dims: bool | None,
+    threads: int | None,
+    isa_max: str | None,
+    as_json: bool,
 ) -> None:
     """Show the memory that a MODEL takes: exactly for one shape, at most for a range of shapes."""
     from linnet.bounds import parse, samples, text_of
@@ -326,7 +341,7 @@ def plan(
         given = {name: parse(name, text) for name, text in pairs}
     except UsageError as error:
         raise CommandLineError(**vars(error)) from None
-    session = Session(model, signature, threads=threads, isa_max=isa_max, bounds=given)
+    session = Session(model, signature, threads=threads, isa_max=isa_max, bounds=given, strict_dims=strict_dims)
     bound, corner = session.bound, samples(session._ranges)[0]
     assert bound is not None
     exact = bound.planned == 1

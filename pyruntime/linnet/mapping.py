@@ -1,5 +1,5 @@
 """Map programs: pointwise expressions with Python operators, compiled to the register program of a `map` node.
-`pointwise` builds a node, `Program` takes programs apart, and `fuse` joins two of them into one."""
+`pointwise` builds a node, `Program` takes programs apart, and `join` makes one of two."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ ORDERED = frozenset({"lt", "le", "gt", "ge"})
 _SIGN_BIT = -(1 << 63)
 _RANK = {"i32": 0, "i64": 1, "f32": 2, "f64": 3}
 _NAMES = {number: name for name, (number, _, _) in OPCODES.items()}
+WORDS = 5  # of an instruction in the file
 MAX_INPUTS = 24
 MAX_INSTRUCTIONS = 200
 
@@ -52,6 +53,14 @@ class Store(NamedTuple):
     quantized: bool
 
 
+def _key(instruction: Instruction) -> Any:
+    """Equal for equal instructions. NaN is not equal to itself, and -0.0 is equal to 0.0."""
+    number = instruction.number
+    if number and number == number:
+        return instruction
+    return (*instruction[:3], *instruction[4:], "nan" if number else math.copysign(1.0, number))
+
+
 class Program:
     """A register program with immediates in place. Equal instructions exist once."""
 
@@ -62,12 +71,16 @@ class Program:
 
     def add(self, instruction: Instruction) -> int:
         """The register of this instruction, new or known."""
-        number = instruction.number  # NaN is not equal to itself, and -0.0 is equal to 0.0
-        key = (*instruction._replace(number=0), "nan" if math.isnan(number) else number, math.copysign(1.0, number))
-        if key not in self._known:
-            self._known[key] = len(self.code)
+        register = self._known.setdefault(_key(instruction), len(self.code))
+        if register == len(self.code):
             self.code.append(instruction)
-        return self._known[key]
+        return register
+
+    def cut(self, length: int) -> None:
+        """Only the first instructions stay."""
+        for instruction in self.code[length:]:
+            del self._known[_key(instruction)]
+        del self.code[length:]
 
     @staticmethod
     def decode(attributes: dict[str, Any]) -> Program:
@@ -77,8 +90,8 @@ class Program:
         words = attributes["program"]
         stores: dict[int, Store] = {}
         try:
-            for at in range(0, len(words), 5):
-                number, kind_number, a, b, c = words[at : at + 5]
+            for at in range(0, len(words), WORDS):
+                number, kind_number, a, b, c = words[at : at + WORDS]
                 opcode, kind = _NAMES[number], DTYPE_NAMES[kind_number]
                 if opcode in ("store", "store_quantized"):
                     stores[b] = Store(registers[a], opcode == "store_quantized")
@@ -134,7 +147,7 @@ class Program:
                 operands.append(operand)
             elif extra:
                 operands += [immediate(integers, n) for n in extra]
-            place[register] = len(words) // 5
+            place[register] = len(words) // WORDS
             words += [OPCODES[opcode][0], DTYPE_IDS[kind], *operands, *[0] * (3 - len(operands))]
         for output, store in enumerate(self.stores):
             opcode, kind = "store_quantized" if store.quantized else "store", self.code[store.register].result
@@ -475,49 +488,82 @@ def _through(program: Program, register: int, dtype: str, kind: str) -> int:
 FUSABLE = frozenset({"f32", "f64", "i32", "i64", "bool", "f16", "bf16"})
 
 
-def fuse(consumer: Node, producer: Node) -> tuple[Program, list[Tensor]] | None:
-    """One program that computes the consumer's outputs from the producer's inputs, and its operands; None when the two
-    cannot be joined. The caller has made sure that nothing else needs the producer's output and that shapes agree."""
-    outer, inner = program_of(consumer), program_of(producer)
-    if outer is None or inner is None or len(producer.outputs) != 1 or inner.stores[0].quantized:
+class Opened(NamedTuple):
+    """A map or a cast taken apart: a program, and the tensors that it loads, by first use."""
+
+    program: Program
+    operands: list[Tensor]
+
+    @property
+    def loaded(self) -> set[Tensor]:
+        """The operands that take part in broadcasting."""
+        return {self.operands[i] for i in self.program.loads}
+
+
+_READS = frozenset({"load", "load_dequantized", "table"})
+
+
+def opened(node: Node) -> Opened | None:
+    """The node taken apart; None when it is neither map nor cast."""
+    program = program_of(node)
+    if program is None:
         return None
-    middle = producer.outputs[0]
+    made = Opened(Program(), [])
+    place = _append(made, program, node.inputs, lambda instruction, tensor: None)
+    made.program.stores = [Store(place[s.register], s.quantized) for s in program.stores]
+    return made
+
+
+def _append(
+    onto: Opened,
+    program: Program,
+    inputs: Sequence[Tensor | None],
+    known: Callable[[Instruction, Tensor], int | None],
+) -> list[int]:
+    """Adds the program's instructions; where each of them is then. known: the register that stands for what one reads."""
+    place: list[int] = []
+    for instruction in program.code:
+        if instruction.opcode in _READS:
+            tensor = inputs[instruction.operand]
+            assert tensor is not None
+            if (register := known(instruction, tensor)) is not None:
+                place.append(register)
+                continue
+            if tensor not in onto.operands:
+                onto.operands.append(tensor)
+            instruction = instruction._replace(operand=onto.operands.index(tensor))
+        place.append(onto.program.add(instruction._replace(args=tuple(place[r] for r in instruction.args))))
+    return place
+
+
+def join(consumer: Opened, producer: Opened, node: Node) -> Opened | None:
+    """One program that computes the consumer's outputs from the producer's inputs: the producer's, with the consumer's behind
+    it, so that a chain is gone through once. None, and nothing has changed, when the two cannot be joined.
+
+    node: the producer's. The caller has made sure that nothing else needs its output and that shapes agree.
+    """
+    if len(node.outputs) != 1 or producer.program.stores[0].quantized:
+        return None
+    middle, program = node.outputs[0], producer.program
     if middle.dtype not in FUSABLE or middle.quantization is not None:
         return None
-    if middle.dtype in ("f16", "bf16") and any(t is not None and t.dtype in ("f32", "f64") for t in producer.inputs):
+    if middle.dtype in ("f16", "bf16") and any(t is not None and t.dtype in ("f32", "f64") for t in node.inputs):
         return None  # someone asked for this rounding
-    joined, operands = Program(), []
-
-    def operand(tensor: Tensor | None) -> int:
-        assert tensor is not None
-        if tensor not in operands:
-            operands.append(tensor)
-        return operands.index(tensor)
-
-    def copy(program: Program, node: Node) -> list[int] | None:
-        place: list[int] = []
-        for instruction in program.code:
-            if instruction.opcode in ("load", "load_dequantized", "table"):
-                tensor = node.inputs[instruction.operand]
-                if tensor is middle:
-                    if instruction.opcode != "load":
-                        return None
-                    place.append(_through(joined, produced, middle.dtype, instruction.kind))
-                    continue
-                instruction = instruction._replace(operand=operand(tensor))
-            place.append(joined.add(instruction._replace(args=tuple(place[r] for r in instruction.args))))
-        return place
-
-    produced = -1
-    first = copy(inner, producer)
-    if first is None:
+    reads = (i for i in consumer.program.code if i.opcode in _READS and consumer.operands[i.operand] is middle)
+    if any(i.opcode != "load" for i in reads):
         return None
-    produced = first[inner.stores[0].register]
-    second = copy(outer, consumer)
-    if second is None or len(operands) > MAX_INPUTS or len(joined.code) > MAX_INSTRUCTIONS:
+    instructions, operands, produced = len(program.code), len(producer.operands), program.stores[0].register
+
+    def through(instruction: Instruction, tensor: Tensor) -> int | None:
+        return _through(program, produced, middle.dtype, instruction.kind) if tensor is middle else None
+
+    place = _append(producer, consumer.program, consumer.operands, through)
+    if len(producer.operands) > MAX_INPUTS or len(program.code) > MAX_INSTRUCTIONS:
+        program.cut(instructions)
+        del producer.operands[operands:]
         return None
-    joined.stores = [Store(second[s.register], s.quantized) for s in outer.stores]
-    return joined, operands
+    program.stores = [Store(place[s.register], s.quantized) for s in consumer.program.stores]
+    return producer
 
 
 def iteration_shape(tensors: Sequence[Tensor]) -> tuple[Dim, ...] | None:

@@ -178,10 +178,15 @@ class Model:
         return None if value == ffi.NULL else string_of(value)
 
     def dim_names(self, signature: str = "infer") -> dict[str, tuple[str, ...]]:
-        """Input: the names of its open dimensions, "" for the others. Dimensions of one name have one size in a run."""
+        """Input: the names of its open dimensions, "" for the others. Dimensions of one name should have one size in a run:
+        see Session's strict_dims."""
         if signature not in self._dim_names:
             self._dim_names[signature] = _dim_names.read(self._content or self.path or b"", signature)
         return self._dim_names[signature]
+
+    def assigns(self, signature: str = "infer") -> bool:
+        """Whether a run of the signature updates variables."""
+        return _dim_names.assigns(self._content or self.path or b"", signature)
 
     @property
     def variables(self) -> list[TensorSpec]:

@@ -9,6 +9,15 @@ from collections.abc import Callable
 from linnet.errors import Problem
 from linnet.graph import Graph
 
+MOST_PROBLEMS = 500  # of one model: an importer looks for no more
+
+
+def more_problems() -> Problem:
+    """Stands behind the last problem that is listed, where the search ended there."""
+    return Problem(
+        "", "graph", f"these are the first {MOST_PROBLEMS} problems, and there may be more", "mend them first"
+    )
+
 
 @dataclasses.dataclass
 class OutlineNode:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+import warnings
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -120,6 +121,8 @@ class Session:
     text, "1..8,3,?,?". Then `bound` is the
     most that any shape inside takes, one arena of that size serves all plans, and a run outside is refused (UsageError).
     verify: whether the weights are checked against their digests before anything runs (see Model).
+    strict_dims: True refuses shapes that give open dimensions of one name several sizes (UsageError); False warns once, and
+    runs with the sizes given. None: True where the signature updates variables, as gradients count on the names.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -141,6 +144,7 @@ class Session:
         count_special: bool = False,
         bounds: Mapping[str, Sequence[Dim] | str] | None = None,
         verify: bool | None = None,
+        strict_dims: bool | None = None,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model, verify=verify)
         if verify and isinstance(model, Model):
@@ -162,7 +166,7 @@ class Session:
         self._reference, self._max_bytes, self._devices = reference, max_bytes, tuple(devices)
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
-        self._count_special = count_special
+        self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         self._lock = threading.Lock()
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
         self._last: _Planned | None = None
@@ -313,6 +317,19 @@ class Session:
         self._last = planned
         return planned
 
+    def _check_dims(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        """Says so, or refuses, where open dimensions of one name have several sizes."""
+        found = _dim_names.mismatches(self.model.dim_names(self.signature), shapes)
+        if not found:
+            return
+        if self._strict_dims is None:
+            self._strict_dims = self.model.assigns(self.signature)
+        if self._strict_dims:
+            raise found[0].error("give them one size, or make the Session with strict_dims=False")
+        if not self._warned:
+            self._warned = True
+            warnings.warn(_dim_names.text_of(found), stacklevel=2)
+
     def _make_plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Any:
         lib, error = library(), ffi.new("linnet_error *")
         config = ffi.new("linnet_plan_config *")
@@ -321,7 +338,7 @@ class Session:
         config.signature = keep[0]
         dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
         if dynamic:
-            _dim_names.check(self.model.dim_names(self.signature), shapes)
+            self._check_dims(shapes)
         array = ffi.new("linnet_shape[]", max(len(dynamic), 1))
         for i, name in enumerate(dynamic):
             keep.append(ffi.new("char[]", name.encode()))
@@ -344,6 +361,7 @@ class Session:
             keep.append(pointers)
             config.devices, config.device_count = pointers, len(self._devices)
         config.reference, config.max_bytes = int(self._reference), self._max_bytes
+        config.strict_dims = bool(self._strict_dims)
         out = ffi.new("linnet_plan **")
         if lib.linnet_plan_create(self.model.pointer, config, out, error):
             failure = exception(error)

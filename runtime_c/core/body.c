@@ -1,6 +1,7 @@
 /* body.c - loops and branches as one step: the function is planned once, as a program that the step runs in its
  * scratch. Possible where every shape inside is known, and where the values that a loop carries keep theirs. */
 #include "core/expand.h"
+#include "core/fold.h"
 #include "core/program.h"
 
 #include <string.h>
@@ -8,8 +9,10 @@
 enum {
     MOST_NESTED = 32,
     MOST_STACKED = 4 << 20, /* bytes kept for the results of a loop that may end earlier; larger ones grow */
-    SHORT_LOOP = 8,    /* iterations that become nodes: no faster, but what depends on the counter alone is folded */
-    FOLDED_LOOP = 1024 /* and as many when all operands are constants, so that the loop itself is one */
+    SHORT_LOOP = 8,      /* iterations that become nodes: no faster, but what depends on the counter alone is folded */
+    FOLDED_LOOP = 1024,  /* and as many when all operands are constants, so that the loop itself is one: */
+    TRIAL = 1 << 15,     /* which is tried with so many nodes and values, */
+    MOST_TRIED = 1 << 18 /* so long as not more than these were for nothing */
 };
 
 static bool same_shape(const ln_tensor *a, const ln_tensor *b) {
@@ -67,6 +70,7 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
     *slot = b;
     linnet_error ignored; /* what cannot be planned so is planned otherwise, and fails there if it must */
     ln_work_init(b, w->model, w->memory, w->persistent, &ignored);
+    b->budget = w->budget;
     b->isa = w->isa;
     b->threads = w->threads;
     b->reference = w->reference;
@@ -99,7 +103,9 @@ static linnet_status open_body(ln_work *w, const ln_work_node *node, int64_t fun
         *out = b;
     else
         ln_work_free(b);
-    return status == LINNET_OUT_OF_MEMORY ? ln_work_no_memory(w) : LINNET_OK;
+    if (status == LINNET_OUT_OF_MEMORY) return ln_work_no_memory(w);
+    return status == LINNET_TOO_LARGE ? ln_work_charge(w, 0)
+                                      : LINNET_OK; /* when it was the budget, that is the error */
 }
 
 static bool all_constant(const ln_work *w, const ln_work_node *node) {
@@ -143,6 +149,54 @@ static bool repeats(const ln_work *w, const ln_work_node *node, const ln_work *b
     return b->fetches[0] < 0 || one_element(ln_value_at(b, b->fetches[0]));
 }
 
+/* Forgets values, folded memory and bodies that were made since there were so many of them. */
+static void forget(ln_work *w, int32_t values, int32_t blobs, int32_t bodies) {
+    for (int32_t i = values; i < w->values.count; ++i) {
+        const int32_t blob = ln_value_at(w, i)->blob;
+        if (blob >= 0 && blob < blobs) --((ln_blob *)w->blobs.items + blob)->holders;
+    }
+    for (int32_t i = blobs; i < w->blobs.count; ++i) ln_fold_free(w, (ln_blob *)w->blobs.items + i);
+    for (int32_t i = bodies; i < w->bodies.count; ++i) ln_work_free(((ln_work **)w->bodies.items)[i]);
+    w->values.count = values;
+    w->blobs.count = blobs;
+    w->bodies.count = bodies;
+}
+
+/* Runs through a loop of constants, and sees whether its results are constants too: *done. Otherwise, or when that
+ * takes too many nodes, it is as if nothing had been tried. */
+static linnet_status try_constant(ln_work *w, ln_work_node *node, bool *done) {
+    ln_budget *b = w->budget;
+    *done = false;
+    if (b->trial > 0) return *done = true, ln_unroll(w, node); /* inside of a loop that is being tried */
+    if (b->tried >= MOST_TRIED) return LINNET_OK;
+    const uint64_t begin = b->nodes;
+    const int32_t nodes = w->nodes.count, values = w->values.count, blobs = w->blobs.count, bodies = w->bodies.count;
+    linnet_error ignored, *error = w->error;
+    w->error = &ignored;
+    b->trial = begin + TRIAL;
+    const linnet_status status = ln_unroll(w, node);
+    b->trial = 0;
+    w->error = error;
+    *done = status == LINNET_OK && w->nodes.count == nodes;
+    if (*done) return LINNET_OK;
+    if (status == LINNET_OUT_OF_MEMORY) return ln_work_no_memory(w);
+    for (int32_t o = 0; o < node->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        ln_work_value *v = ln_value_at(w, node->outputs[o]);
+        if (v->blob >= 0 && v->blob < blobs) --((ln_blob *)w->blobs.items + v->blob)->holders;
+        v->host = v->tensor.data = NULL;
+        v->blob = -1;
+        v->known = false;
+        v->bounded = 0;
+    }
+    b->tried += b->nodes - begin;
+    b->nodes = begin;
+    w->nodes.count = nodes;
+    forget(w, values, blobs, bodies);
+    node->state = LN_NODE_WAITING;
+    return LINNET_OK;
+}
+
 linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     const ln_while_attributes *a = node->attributes;
     const int32_t carried = (int32_t)a->carried;
@@ -150,8 +204,11 @@ linnet_status ln_loop(ln_work *w, ln_work_node *node) {
     if (node->n_inputs > f->n_inputs || ln_function_assigns(w->model, a->body_function)) return ln_unroll(w, node);
     if (!all_known(w, node)) return ln_work_append(w, node);
     const ln_work_value *bound = operand(w, node, 0), *begins = operand(w, node, 1);
-    if (one_element(bound) && number(bound, INT64_MAX) <= FOLDED_LOOP && all_constant(w, node))
-        return ln_unroll(w, node);
+    if (one_element(bound) && number(bound, INT64_MAX) <= FOLDED_LOOP && all_constant(w, node)) {
+        bool done;
+        const linnet_status tried = try_constant(w, node, &done);
+        if (tried != LINNET_OK || done) return tried;
+    }
     ln_work *b;
     const linnet_status status = open_body(w, node, a->body_function, 0, carried, &b);
     if (status != LINNET_OK) return status;

@@ -2,6 +2,8 @@
  * Calls become the nodes of the function they call, so every later pass sees one flat list. */
 #include "core/expand.h"
 
+#include "core/fold.h"
+
 #include <string.h>
 
 enum { MAX_DEPTH = 64 };
@@ -28,6 +30,8 @@ bool ln_node_assigns(const linnet_model *model, const ln_node *node) {
 }
 
 linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) {
+    const linnet_status charged = ln_work_charge(w, (uint64_t)f->n_values);
+    if (charged != LINNET_OK) return charged;
     *base = ln_work_add_values(w, f->n_values, w->values.count > 0 ? LN_SLOT_BLOCK : LN_SLOT_KEPT);
     if (*base < 0) return ln_work_no_memory(w);
     for (int32_t i = 0; i < f->n_values; ++i) {
@@ -37,6 +41,7 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
         v->tensor = source->tensor;
         v->tensor.data = NULL;
         v->variable = source->variable;
+        v->readers = 0;
         if (v->variable >= 0) {
             const ln_tensor *declared = &w->model->variables[v->variable].tensor;
             v->tensor.dtype = declared->dtype;
@@ -53,17 +58,31 @@ linnet_status ln_expand_values(ln_work *w, const ln_function *f, int32_t *base) 
     return LINNET_OK;
 }
 
+/* What the node was to read has been read. */
+static void release_operands(ln_work *w, const ln_node *node, int32_t base) {
+    for (int32_t k = 0; k < node->n_inputs; ++k)
+        if (node->inputs[k] >= 0) ln_work_release(w, base + node->inputs[k]);
+    for (int32_t o = 0; o < node->n_outputs; ++o)
+        if (node->outputs[o] >= 0) ln_work_unread(w, base + node->outputs[o]);
+}
+
 linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bool *needed) {
     bool *runs = ln_pool_array(&w->pool, f->n_nodes, sizeof *runs);
     if (runs == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < f->n_values; ++i) /* whoever asks for it reads it */
+        if (needed[i]) ++ln_value_at(w, base + i)->readers;
     for (int32_t i = f->n_nodes - 1; i >= 0; --i) {
         const ln_node *node = &f->nodes[i];
         runs[i] = ln_node_assigns(w->model, node);
         for (int32_t o = 0; o < node->n_outputs; ++o)
             if (node->outputs[o] >= 0 && needed[node->outputs[o]]) runs[i] = true;
-        for (int32_t k = 0; runs[i] && k < node->n_inputs; ++k)
-            if (node->inputs[k] >= 0) needed[node->inputs[k]] = true;
+        for (int32_t k = 0; runs[i] && k < node->n_inputs; ++k) {
+            if (node->inputs[k] < 0) continue;
+            needed[node->inputs[k]] = true;
+            ++ln_value_at(w, base + node->inputs[k])->readers;
+        }
     }
+    for (int32_t i = 0; i < f->n_inputs; ++i) ln_work_unread(w, base + f->inputs[i]);
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         const ln_work_value *v = ln_value_at(w, base + f->inputs[i]);
         if (w->depth == 0 && needed[f->inputs[i]] && !v->known) {
@@ -93,6 +112,7 @@ linnet_status ln_expand_nodes(ln_work *w, const ln_function *f, int32_t base, bo
             if (w->error != NULL && w->error->op[0] == 0) ln_at_node(w->error, i, source->name);
             return status;
         }
+        release_operands(w, source, base);
     }
     return LINNET_OK;
 }
@@ -109,7 +129,8 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
     int32_t base;
     linnet_status status = ln_expand_values(w, f, &base);
     bool *needed = ln_pool_array(&w->pool, f->n_values, sizeof *needed);
-    if (status != LINNET_OK || needed == NULL) return ln_work_no_memory(w);
+    if (status != LINNET_OK) return status;
+    if (needed == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         const int32_t from = node->inputs[first_input + i];
         if (from < 0) continue;
@@ -128,6 +149,11 @@ linnet_status ln_inline(ln_work *w, int64_t function, const ln_work_node *node, 
         ln_work_node *bind = ln_work_identity(w, node->name, base + f->outputs[o], node->outputs[o]);
         if (bind == NULL) return ln_work_no_memory(w);
         if ((status = ln_pass_infer(w, bind)) != LINNET_OK) return status;
+    }
+    for (int32_t o = 0; o < f->n_outputs; ++o) {
+        if (node->outputs[o] < 0 || !needed[f->outputs[o]]) continue;
+        needed[f->outputs[o]] = false; /* one may be given twice */
+        ln_work_release(w, base + f->outputs[o]);
     }
     return LINNET_OK;
 }
@@ -170,6 +196,31 @@ static linnet_status bind_shape(ln_work *w, const ln_signature *signature, const
     return ln_expected(w->error, "an input of signature %s", signature->name);
 }
 
+/* Where dimensions of one name are to have one size, they do. */
+static linnet_status check_dim_names(ln_work *w, const ln_signature *signature, const ln_function *f) {
+    for (int32_t i = 0; i < f->n_inputs; ++i) {
+        const char *const *names = f->values[f->inputs[i]].dim_names;
+        const ln_tensor *t = &ln_value_at(w, f->inputs[i])->tensor;
+        for (int d = 0; names != NULL && d < t->rank; ++d) {
+            if (names[d][0] == 0 || t->dims[d] < 0) continue;
+            for (int32_t k = 0; k <= i; ++k) {
+                const char *const *others = f->values[f->inputs[k]].dim_names;
+                const ln_tensor *o = &ln_value_at(w, f->inputs[k])->tensor;
+                for (int e = 0; others != NULL && e < (k < i ? o->rank : d); ++e) {
+                    if (o->dims[e] < 0 || o->dims[e] == t->dims[d] || strcmp(names[d], others[e]) != 0) continue;
+                    ln_fail(w->error, LINNET_WRONG_SHAPE, "dimension '%s' has two sizes", names[d]);
+                    ln_at_tensor(w->error, signature->inputs[i]);
+                    ln_expected(w->error, "%lld, as axis %d of input '%s'", (long long)o->dims[e], e,
+                                signature->inputs[k]);
+                    ln_got(w->error, "%lld as axis %d", (long long)t->dims[d], d);
+                    return ln_hint(w->error, "give one size, or plan without strict_dims");
+                }
+            }
+        }
+    }
+    return LINNET_OK;
+}
+
 static int32_t find_fetch(const ln_signature *signature, const ln_function *f, const char *name) {
     for (int32_t i = 0; i < f->n_outputs; ++i)
         if (strcmp(signature->outputs[i], name) == 0) return f->outputs[i];
@@ -190,6 +241,7 @@ linnet_status ln_pass_expand(ln_work *w, const ln_signature *signature, const li
         if ((status = bind_shape(w, signature, f, &config->shapes[i], false)) != LINNET_OK) return status;
     for (int32_t i = 0; i < config->bound_count; ++i)
         if ((status = bind_shape(w, signature, f, &config->bounds[i], true)) != LINNET_OK) return status;
+    if (config->strict_dims && (status = check_dim_names(w, signature, f)) != LINNET_OK) return status;
     for (int32_t i = 0; i < f->n_inputs; ++i) {
         ln_work_value *v = ln_value_at(w, f->inputs[i]);
         uint64_t bytes;

@@ -8,10 +8,11 @@
 #include "core/platform.h"
 
 typedef struct ln_value {
-    const char *name; /* never NULL */
-    ln_tensor tensor; /* declared dtype, rank, dims (-1 unknown), quant; data for constants */
-    uint64_t bytes;   /* of data */
-    int32_t variable; /* index into the model's variables, or -1 */
+    const char *name;             /* never NULL */
+    ln_tensor tensor;             /* declared dtype, rank, dims (-1 unknown), quant; data for constants */
+    uint64_t bytes;               /* of data */
+    int32_t variable;             /* index into the model's variables, or -1 */
+    const char *const *dim_names; /* of an input: one per dimension, "" without one; NULL: none has one */
 } ln_value;
 
 typedef struct ln_node {

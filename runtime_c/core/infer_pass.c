@@ -1,13 +1,13 @@
 /* infer_pass.c - shapes and known values forward through one node: ready, folded, inlined, or waiting for data.
  * What waits is planned by a later segment, when the values it needs have been computed. */
 #include "core/expand.h"
+#include "core/fold.h"
 
 #include <string.h>
 
 enum {
-    WANTED_LIMIT = 64,     /* elements of a value that may decide about shapes */
-    FOLD_LIMIT = 16 << 20, /* bytes: a larger result is only folded when it is not much larger than its operands */
-    HEAVY_LIMIT = 1 << 17  /* bytes of operands and results: the reference kernels that fold are slow */
+    WANTED_LIMIT = 64, /* elements of a value that may decide about shapes */
+    FEW = 4            /* operands, or results, for which the stack has room */
 };
 
 /* First operand whose value (not only shape) may decide about shapes. */
@@ -36,7 +36,8 @@ static linnet_status wait_for_values(ln_work *w, ln_work_node *node) {
 
 /* The shape rule. bounded[o] gets a bit for every dim of output o that depends on data; `out` then has its bound. */
 static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out, uint16_t *bounded) {
-    ln_tensor *in = ln_pool_array(&w->pool, node->n_inputs, sizeof *in);
+    ln_tensor few[FEW] = {0};
+    ln_tensor *in = node->n_inputs <= FEW ? few : ln_pool_array(&w->pool, node->n_inputs, sizeof *in);
     if (in == NULL) return ln_work_no_memory(w);
     for (int i = 0; i < node->n_inputs; ++i)
         if (node->inputs[i] >= 0) in[i] = ln_value_at(w, node->inputs[i])->tensor;
@@ -62,67 +63,6 @@ static linnet_status infer(ln_work *w, ln_work_node *node, ln_tensor *out, uint1
     }
     for (int o = 0; o < node->n_outputs; ++o) bounded[o] = ln_bound_output(&call, &out[o]);
     return status;
-}
-
-/* Whether the work of an op can grow with the product of its tensors' sizes. */
-static bool heavy(const ln_op *op) {
-    switch (op->id) {
-    case LN_OP_MATMUL:
-    case LN_OP_CONV:
-    case LN_OP_CONV_TRANSPOSE:
-    case LN_OP_POOL:
-    case LN_OP_RECURRENT: return true;
-    default: return false;
-    }
-}
-
-static bool foldable(const ln_work *w, const ln_work_node *node) {
-    uint64_t in = 0, out = 0, bytes;
-    if (ln_is_assign(node)) return false;
-    for (int i = 0; i < node->n_inputs; ++i) {
-        if (node->inputs[i] < 0) continue;
-        const ln_work_value *v = ln_value_at(w, node->inputs[i]);
-        if (v->tensor.data == NULL && ln_count(&v->tensor) != 0) return false;
-        if (ln_bytes(&v->tensor, &bytes)) in += bytes;
-    }
-    for (int o = 0; o < node->n_outputs; ++o)
-        if (node->outputs[o] >= 0 && ln_bytes(&ln_value_at(w, node->outputs[o])->tensor, &bytes)) out += bytes;
-    if (heavy(node->op) && in + out > HEAVY_LIMIT) return false;
-    return out <= FOLD_LIMIT || out <= 4 * in;
-}
-
-/* A reshape of a constant is the same bytes under other dims. */
-static bool share_bytes(ln_work *w, const ln_work_node *node) {
-    if (node->op->id != LN_OP_COPY) return false;
-    const int64_t kind = ((const ln_copy_attributes *)node->attributes)->kind;
-    if (kind != LN_COPY_KIND_IDENTITY && kind != LN_COPY_KIND_RESHAPE && kind != LN_COPY_KIND_SQUEEZE &&
-        kind != LN_COPY_KIND_UNSQUEEZE)
-        return false;
-    const ln_work_value *from = ln_value_at(w, node->inputs[0]);
-    ln_work_value *to = ln_value_at(w, node->outputs[0]);
-    if (from->tensor.data == NULL) return false;
-    to->host = to->tensor.data = from->tensor.data;
-    return true;
-}
-
-/* `shape` reads no data: its result is written here and now. */
-static linnet_status fold_shape(ln_work *w, const ln_work_node *node) {
-    const ln_shape_attributes *a = node->attributes;
-    const ln_tensor *x = &ln_value_at(w, node->inputs[0])->tensor;
-    ln_work_value *y = ln_value_at(w, node->outputs[0]);
-    int64_t start = a->start < 0 ? a->start + x->rank : a->start;
-    start = start < 0 ? 0 : start > x->rank ? x->rank : start;
-    const int64_t count = ln_count(&y->tensor);
-    ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
-    if (blob == NULL) return ln_work_no_memory(w);
-    blob->size = (size_t)(count > 0 ? count : 1) * sizeof(int64_t);
-    if ((blob->data = ln_memory_alloc(w->persistent, blob->size)) == NULL) {
-        --w->blobs.count;
-        return ln_work_no_memory(w);
-    }
-    for (int64_t i = 0; i < count && start + i < x->rank; ++i) ((int64_t *)blob->data)[i] = x->dims[start + i];
-    y->host = y->tensor.data = blob->data;
-    return LINNET_OK;
 }
 
 /* Where bounds are looked for and either branch may be run: both are planned, which takes no less than one. */
@@ -154,9 +94,53 @@ static linnet_status inline_both(ln_work *w, const ln_work_node *node) {
     return status;
 }
 
+/* The op's results: shapes, and values where all operands are known. */
+static linnet_status infer_op(ln_work *w, ln_work_node *node) {
+    const ln_op *op = node->op;
+    ln_tensor few[FEW] = {0};
+    uint16_t few_bounded[FEW] = {0};
+    const bool small = node->n_outputs <= FEW;
+    ln_tensor *out = small ? few : ln_pool_array(&w->pool, node->n_outputs, sizeof *out);
+    uint16_t *bounded = small ? few_bounded : ln_pool_array(&w->pool, node->n_outputs, sizeof *bounded);
+    if (out == NULL || bounded == NULL) return ln_work_no_memory(w);
+    linnet_status status = infer(w, node, out, bounded);
+    if (status != LINNET_OK) return status;
+    for (int o = 0; o < node->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        if (out[o].rank < 0 || ln_count(&out[o]) < 0) return wait_for_values(w, node);
+    }
+    for (int o = 0; o < node->n_outputs; ++o) {
+        if (node->outputs[o] < 0) continue;
+        ln_work_value *v = ln_value_at(w, node->outputs[o]);
+        uint64_t bytes;
+        if (!ln_bytes(&out[o], &bytes)) {
+            ln_fail(w->error, LINNET_TOO_LARGE, "the result of %s is too large", op->name);
+            ln_at_node(w->error, node->index, node->name);
+            ln_at_tensor(w->error, v->name);
+            return LINNET_TOO_LARGE;
+        }
+        v->tensor = out[o];
+        v->tensor.data = NULL;
+        ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
+        v->known = bounded[o] == 0;
+        v->bounded = bounded[o];
+    }
+    if (op->id == LN_OP_SHAPE) return ln_fold_shape(w, node);
+    if (ln_fold_shared(w, node)) return LINNET_OK;
+    if (ln_foldable(w, node)) {
+        status = ln_work_fold(w, op, node->attributes, node->n_inputs, node->inputs, node->n_outputs, node->outputs);
+        if (status != LINNET_OK) ln_at_node(w->error, node->index, node->name);
+        return status;
+    }
+    node->state = LN_NODE_READY;
+    return ln_work_append(w, node);
+}
+
 linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
     const ln_op *op = node->op;
     node->state = LN_NODE_WAITING;
+    const linnet_status charged = ln_work_charge(w, 1);
+    if (charged != LINNET_OK) return charged;
     if (op->id == LN_OP_CALL) return ln_inline(w, ((const ln_call_attributes *)node->attributes)->callee, node, 0);
     if (op->id == LN_OP_IF) {
         const ln_if_attributes *a = node->attributes;
@@ -181,38 +165,5 @@ linnet_status ln_pass_infer(ln_work *w, ln_work_node *node) {
         ln_at_node(w->error, node->index, node->name);
         return LINNET_CORRUPT;
     }
-    ln_tensor *out = ln_pool_array(&w->pool, node->n_outputs, sizeof *out);
-    uint16_t *bounded = ln_pool_array(&w->pool, node->n_outputs, sizeof *bounded);
-    if (out == NULL || bounded == NULL) return ln_work_no_memory(w);
-    linnet_status status = infer(w, node, out, bounded);
-    if (status != LINNET_OK) return status;
-    for (int o = 0; o < node->n_outputs; ++o) {
-        if (node->outputs[o] < 0) continue;
-        if (out[o].rank < 0 || ln_count(&out[o]) < 0) return wait_for_values(w, node);
-    }
-    for (int o = 0; o < node->n_outputs; ++o) {
-        if (node->outputs[o] < 0) continue;
-        ln_work_value *v = ln_value_at(w, node->outputs[o]);
-        uint64_t bytes;
-        if (!ln_bytes(&out[o], &bytes)) {
-            ln_fail(w->error, LINNET_TOO_LARGE, "the result of %s is too large", op->name);
-            ln_at_node(w->error, node->index, node->name);
-            ln_at_tensor(w->error, v->name);
-            return LINNET_TOO_LARGE;
-        }
-        v->tensor = out[o];
-        v->tensor.data = NULL;
-        ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
-        v->known = bounded[o] == 0;
-        v->bounded = bounded[o];
-    }
-    if (op->id == LN_OP_SHAPE) return fold_shape(w, node);
-    if (foldable(w, node)) {
-        if (share_bytes(w, node)) return LINNET_OK;
-        status = ln_work_fold(w, op, node->attributes, node->n_inputs, node->inputs, node->n_outputs, node->outputs);
-        if (status != LINNET_OK) ln_at_node(w->error, node->index, node->name);
-        return status;
-    }
-    node->state = LN_NODE_READY;
-    return ln_work_append(w, node);
+    return infer_op(w, node);
 }

@@ -2,6 +2,7 @@
  * planned once (body.c): all at once where trips and conditions are known at plan time, else up to the next condition
  * that must be computed; what follows is a later segment's, planned while running. */
 #include "core/expand.h"
+#include "core/fold.h"
 
 #include <string.h>
 
@@ -18,31 +19,11 @@ typedef struct loop {
     int64_t done;
     int32_t *values; /* n_inner: what the next iteration takes */
     int32_t condition, counter;
+    bool own;        /* `values`, `condition` and `counter` were made by an iteration, and nobody else reads them */
     ln_list scanned; /* int32_t */
 } loop;
 
 static int32_t operand(const ln_work_node *node, int32_t i) { return i < node->n_inputs ? node->inputs[i] : -1; }
-
-/* A scalar that is known; -1 when out of memory. */
-static int32_t constant(ln_work *w, const char *name, int dtype, int64_t number) {
-    const ln_tensor like = {.dtype = (uint8_t)dtype};
-    ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
-    if (blob == NULL) return -1;
-    blob->size = sizeof number;
-    if ((blob->data = ln_memory_alloc(w->persistent, blob->size)) == NULL) {
-        --w->blobs.count;
-        return -1;
-    }
-    ln_store_i64(blob->data, dtype, 0, number);
-    void *data = blob->data;
-    const int32_t at = ln_work_add_value(w, name, &like);
-    if (at < 0) return -1;
-    ln_work_value *v = ln_value_at(w, at);
-    ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
-    v->host = v->tensor.data = data;
-    v->known = true;
-    return at;
-}
 
 static linnet_status append_scanned(ln_work *w, loop *l, int32_t value) {
     int32_t *slot = ln_list_add(w, &l->scanned, sizeof *slot);
@@ -78,6 +59,12 @@ static linnet_status wait(ln_work *w, const loop *l, int32_t awaited) {
     return ln_work_append(w, node);
 }
 
+/* The value, which one reader will ask for. */
+static int32_t once(ln_work *w, int32_t value) {
+    if (value >= 0) ln_value_at(w, value)->readers = 1;
+    return value;
+}
+
 static linnet_status iterate(ln_work *w, loop *l) {
     const ln_function *f = l->body;
     int32_t *slots = ln_pool_array(&w->pool, (int64_t)f->n_inputs + f->n_outputs, sizeof *slots);
@@ -89,7 +76,7 @@ static linnet_status iterate(ln_work *w, loop *l) {
     call.n_outputs = f->n_outputs;
     const bool conditional = l->condition >= 0;
     slots[0] = l->counter;
-    slots[1] = conditional ? l->condition : constant(w, l->node->name, LINNET_BOOL, 1);
+    slots[1] = conditional ? l->condition : once(w, ln_fold_scalar(w, l->node->name, LINNET_BOOL, 1));
     if (slots[1] < 0) return ln_work_no_memory(w);
     memcpy(slots + 2, l->values, (size_t)l->n_inner * sizeof *slots);
     for (int32_t o = 0; o < f->n_outputs; ++o) {
@@ -99,14 +86,20 @@ static linnet_status iterate(ln_work *w, loop *l) {
         const ln_value *declared = &f->values[f->outputs[o]];
         if ((call.outputs[o] = ln_work_add_value(w, declared->name, &declared->tensor)) < 0)
             return ln_work_no_memory(w);
+        ln_value_at(w, call.outputs[o])->readers = 1;
     }
     linnet_status status = ln_inline(w, ((const ln_while_attributes *)l->node->attributes)->body_function, &call, 0);
+    for (int32_t c = 0; l->own && c < l->n_carried; ++c) ln_work_release(w, l->values[c]);
+    if (l->own || !conditional) ln_work_release(w, slots[1]);
+    if (l->own) ln_work_release(w, l->counter);
+    l->own = true;
     if (conditional) l->condition = call.outputs[0];
     memcpy(l->values, call.outputs + 1, (size_t)l->n_carried * sizeof *l->values);
     for (int32_t s = 0; status == LINNET_OK && s < l->n_scans; ++s)
         status = append_scanned(w, l, call.outputs[1 + l->n_carried + s]);
-    l->counter = constant(w, l->node->name, LINNET_I64, ++l->done);
-    return status == LINNET_OK && l->counter < 0 ? ln_work_no_memory(w) : status;
+    if (status != LINNET_OK) return status;
+    l->counter = once(w, ln_fold_scalar(w, l->node->name, LINNET_I64, ++l->done));
+    return l->counter < 0 ? ln_work_no_memory(w) : LINNET_OK;
 }
 
 static linnet_status infer(ln_work *w, ln_work_node *node) {
@@ -123,7 +116,7 @@ static linnet_status empty(ln_work *w, const loop *l, int32_t s, int32_t output)
     v->tensor.dims[0] = 0;
     for (int d = 1; d < v->tensor.rank; ++d) v->tensor.dims[d] = element.dims[d - 1] < 0 ? 0 : element.dims[d - 1];
     if (v->tensor.rank > LN_MAX_RANK) return ln_fail(w->error, LINNET_UNSUPPORTED, "too many dimensions");
-    const int32_t nothing = constant(w, v->name, LINNET_I64, 0); /* bytes to point at */
+    const int32_t nothing = ln_fold_scalar(w, v->name, LINNET_I64, 0); /* bytes to point at */
     if (nothing < 0) return ln_work_no_memory(w);
     v = ln_value_at(w, output);
     ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
@@ -151,8 +144,12 @@ static linnet_status stack(ln_work *w, const loop *l, int32_t s, int32_t output)
         node->outputs[0] = joined->inputs[i] = row;
         const linnet_status status = infer(w, node);
         if (status != LINNET_OK) return status;
+        ln_work_release(w, element);
+        once(w, row);
     }
-    return infer(w, joined);
+    const linnet_status status = infer(w, joined);
+    for (int64_t i = 0; status == LINNET_OK && i < l->done; ++i) ln_work_release(w, joined->inputs[i]);
+    return status;
 }
 
 static linnet_status finish(ln_work *w, const loop *l) {
@@ -167,6 +164,7 @@ static linnet_status finish(ln_work *w, const loop *l) {
         else
             status = stack(w, l, o - l->n_carried, to);
     }
+    for (int32_t c = 0; status == LINNET_OK && l->own && c < l->n_carried; ++c) ln_work_release(w, l->values[c]);
     return status;
 }
 
@@ -203,7 +201,7 @@ linnet_status ln_unroll(ln_work *w, ln_work_node *node) {
     if (l.values == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < l.n_inner; ++i) l.values[i] = operand(node, 2 + i);
     if (l.counter < 0)
-        l.counter = constant(w, node->name, LINNET_I64, 0);
+        l.counter = ln_fold_scalar(w, node->name, LINNET_I64, 0);
     else
         l.done = ln_load_i64(ln_value_at(w, l.counter)->tensor.data, LINNET_I64, 0);
     linnet_status status = l.counter < 0 ? ln_work_no_memory(w) : LINNET_OK;

@@ -86,13 +86,6 @@ static int threads_for(const ln_call *call, int phase) {
     return n < 1 ? 1 : n > call->threads ? call->threads : (int)n;
 }
 
-/* An earlier step that packs the same, of another iteration of its loop perhaps; NULL: none. */
-static const ln_step *packs_same(const ln_program *program, const ln_step *step) {
-    for (int32_t i = program->n_steps - 1; i >= 0; --i)
-        if (program->steps[i].packed >= 0 && ln_packs_same(&program->steps[i], step)) return &program->steps[i];
-    return NULL;
-}
-
 static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, const ln_work_node *node) {
     ln_call *call = &step->call;
     step->kernel = ln_lower_kernel(w, call);
@@ -113,11 +106,12 @@ static linnet_status configure(ln_work *w, ln_program *program, ln_step *step, c
     }
     if (call->packed_bytes > 0) {
         ln_packs_describe(w->model, step);
-        const ln_step *like = packs_same(program, step);
+        const ln_step *like = ln_packs_find(program, step); /* of another iteration of its loop perhaps */
         step->packed = like != NULL ? like->packed : program->n_packed++;
         const ln_program *root = program;
         while (root->outer != NULL) root = root->outer;
         if (like == NULL && !ln_packed_before(root, step)) program->packed_bytes += ln_packed_size(call);
+        if (like == NULL) ln_packs_enter(program, step);
     }
     if (call->scratch_bytes > program->scratch_shared)
         program->scratch_shared = ln_round_up(call->scratch_bytes, LN_ALIGNMENT);
@@ -189,7 +183,9 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
     }
     program->steps = ln_pool_array(&program->pool, steps, sizeof *program->steps);
     program->commits = ln_pool_array(&program->pool, commits, sizeof *program->commits);
-    if (program->steps == NULL || program->commits == NULL) return ln_work_no_memory(w);
+    for (program->packing_size = 4; program->packing_size < 2 * steps;) program->packing_size *= 2;
+    program->packing = ln_pool_array(&program->pool, program->packing_size, sizeof *program->packing);
+    if (program->steps == NULL || program->commits == NULL || program->packing == NULL) return ln_work_no_memory(w);
     for (int32_t i = 0; i < w->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(w, i);
         if (node->state != LN_NODE_READY) continue;

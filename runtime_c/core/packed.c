@@ -34,7 +34,7 @@ void ln_packs_describe(const linnet_model *model, ln_step *step) {
 }
 
 /* Data of the file is compared by its address, that which plans have folded by what is in it. */
-bool ln_packs_same(const ln_step *a, const ln_step *b) {
+static bool packs_same(const ln_step *a, const ln_step *b) {
     const ln_call *c = &a->call, *d = &b->call;
     if (a->kernel != b->kernel || a->kind != b->kind || c->attributes != d->attributes ||
         c->packed_bytes != d->packed_bytes || c->n_inputs != d->n_inputs || c->packing != d->packing ||
@@ -46,11 +46,38 @@ bool ln_packs_same(const ln_step *a, const ln_step *b) {
     return true;
 }
 
+static uint64_t mixed(uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+    return hash ^ hash >> 32;
+}
+
+/* Where a step like it stands in the table, or would. Half of it is empty, so this ends. */
+static int32_t place_of(const ln_program *program, const ln_step *step) {
+    uint64_t hash = mixed(mixed((uintptr_t)step->kernel, (uintptr_t)step->call.attributes), step->content[0]);
+    for (int i = 0; i < step->call.n_inputs; ++i)
+        if (!(step->folded >> i & 1)) hash = mixed(hash, (uintptr_t)step->call.inputs[i].data);
+    int32_t at = (int32_t)(hash & (uint64_t)(program->packing_size - 1));
+    while (program->packing[at] != 0 && !packs_same(&program->steps[program->packing[at] - 1], step))
+        at = (at + 1) & (program->packing_size - 1);
+    return at;
+}
+
+const ln_step *ln_packs_find(const ln_program *program, const ln_step *step) {
+    if (program->packing == NULL) return NULL;
+    const int32_t number = program->packing[place_of(program, step)];
+    return number > 0 ? &program->steps[number - 1] : NULL;
+}
+
+void ln_packs_enter(ln_program *program, const ln_step *step) {
+    program->packing[place_of(program, step)] = (int32_t)(step - program->steps) + 1;
+}
+
 /* A program without its list is being made: the step behind its last one too. */
 bool ln_packed_before(const ln_program *program, const ln_step *step) {
-    for (int32_t i = program->n_steps - (program->packed != NULL); i >= 0; --i) {
+    const ln_step *like = ln_packs_find(program, step);
+    if (like != NULL && like != step) return true;
+    for (int32_t i = program->n_bodies > 0 ? program->n_steps - (program->packed != NULL) : -1; i >= 0; --i) {
         const ln_step *other = &program->steps[i];
-        if (other != step && other->packed >= 0 && other->kernel != NULL && ln_packs_same(other, step)) return true;
         for (int k = 0; k < 2; ++k)
             if (other->bodies[k] != NULL && ln_packed_before(other->bodies[k], step)) return true;
     }
@@ -59,10 +86,10 @@ bool ln_packed_before(const ln_program *program, const ln_step *step) {
 
 /* The block of another program of the model that this step could use. */
 static ln_packed *find(const ln_program *program, const ln_step *step) {
-    for (const ln_program *other = program->model->packed_programs; other != NULL; other = other->next)
-        for (int32_t i = 0; i < other->n_steps; ++i)
-            if (other->steps[i].packed >= 0 && ln_packs_same(&other->steps[i], step))
-                return other->packed[other->steps[i].packed];
+    for (const ln_program *other = program->model->packed_programs; other != NULL; other = other->next) {
+        const ln_step *like = ln_packs_find(other, step);
+        if (like != NULL) return other->packed[like->packed];
+    }
     return NULL;
 }
 

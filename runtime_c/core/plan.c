@@ -165,7 +165,10 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     ln_memory temporary;
     ln_memory_init(&temporary, &plan->memory.allocator);
     ln_work w;
+    ln_budget budget;
+    ln_budget_init(&budget, plan->model, plan->max_bytes);
     ln_work_init(&w, plan->model, &temporary, &plan->memory, error);
+    w.budget = &budget;
     w.isa = plan->isa;
     w.threads = plan->threads;
     w.max_bytes = plan->max_bytes;

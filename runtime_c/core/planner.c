@@ -1,11 +1,16 @@
 /* planner.c - the memory planner: greedy orders, then a bounded seeded hill climb over the order of placement.
- * Every order is placed by best fit among the buffers alive at the same time. */
+ * Every order is placed by best fit among the buffers alive at the same time; of many buffers each as it begins, first.
+ */
 #include "core/planner.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CLIMB_COMPARISONS = 6000000 }; /* some 15 ms; enough to stand still for graphs of a few hundred buffers */
+enum {
+    CLIMB_COMPARISONS = 6000000, /* some 15 ms; enough to stand still for graphs of a few hundred buffers */
+    MANY = 4096,                 /* buffers that are swept first: the orders compare each with each, */
+    MOST_COMPARISONS = 100000000 /* up to so many times in all */
+};
 
 typedef struct work {
     const ln_lifetime *buffers;
@@ -14,8 +19,8 @@ typedef struct work {
     uint64_t *offsets; /* of the order being tried */
     int32_t *order, *best_order;
     uint64_t *best_offsets;
-    int32_t *alive; /* placed buffers that overlap in time, sorted by offset */
-    int64_t comparisons;
+    int32_t *alive;            /* placed buffers that overlap in time, sorted by offset */
+    int64_t comparisons, most; /* done, and those at which an order is given up */
 } work;
 
 static bool overlap(const ln_lifetime *a, const ln_lifetime *b) { return a->first <= b->last && b->first <= a->last; }
@@ -35,6 +40,7 @@ static uint64_t place(work *w, uint64_t limit) {
             w->alive[at] = other;
         }
         w->comparisons += i + alive;
+        if (w->comparisons > w->most) return UINT64_MAX;
         uint64_t end = 0, chosen = UINT64_MAX, gap = UINT64_MAX;
         for (int j = 0; j < alive; ++j) {
             const uint64_t next = w->offsets[w->alive[j]];
@@ -58,23 +64,11 @@ static void keep(work *w) {
     memcpy(w->best_order, w->order, (size_t)w->count * sizeof *w->order);
 }
 
-/* Sum of the sizes alive at each step where a buffer begins: the maximum can only be at one of those. */
-static uint64_t lower_bound(const work *w) {
-    uint64_t most = 0;
-    for (int i = 0; i < w->count; ++i) {
-        uint64_t sum = 0;
-        const int32_t step = w->buffers[i].first;
-        for (int j = 0; j < w->count; ++j)
-            if (w->buffers[j].first <= step && w->buffers[j].last >= step) sum += w->sizes[j];
-        if (sum > most) most = sum;
-    }
-    return most;
-}
-
-enum order_kind { BY_SIZE, BY_TIME, BY_AREA, ORDERS };
+enum order_kind { BY_SIZE, BY_TIME, BY_AREA, ORDERS, BY_END };
 
 static int compare(const work *w, int kind, int32_t a, int32_t b) {
     const ln_lifetime *x = &w->buffers[a], *y = &w->buffers[b];
+    if (kind == BY_END) return x->last != y->last ? (x->last < y->last ? -1 : 1) : a < b ? -1 : 1;
     if (kind == BY_TIME && x->first != y->first) return x->first < y->first ? -1 : 1;
     if (kind == BY_AREA) {
         const double p = (double)w->sizes[a] * (x->last - x->first + 1),
@@ -104,6 +98,83 @@ static void sort(work *w, int kind) {
     if (from != w->order) memcpy(w->order, from, (size_t)w->count * sizeof *from);
 }
 
+static void sorted(work *w, int kind) {
+    for (int i = 0; i < w->count; ++i) w->order[i] = i;
+    sort(w, kind);
+}
+
+/* Bytes of memory that nobody has, below the top. */
+typedef struct gap {
+    uint64_t begin, end;
+} gap;
+
+/* Gives memory back: the gaps stay apart and in order. */
+static void give_back(gap *gaps, int *count, uint64_t begin, uint64_t end) {
+    int low = 0, high = *count; /* the first gap behind it */
+    while (low < high) {
+        const int middle = (low + high) / 2;
+        if (gaps[middle].begin < begin)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    const bool before = low > 0 && gaps[low - 1].end == begin, behind = low < *count && gaps[low].begin == end;
+    if (before && behind) {
+        gaps[low - 1].end = gaps[low].end;
+        memmove(gaps + low, gaps + low + 1, (size_t)(--*count - low) * sizeof *gaps);
+    } else if (before) {
+        gaps[low - 1].end = end;
+    } else if (behind) {
+        gaps[low].begin = begin;
+    } else {
+        memmove(gaps + low + 1, gaps + low, (size_t)((*count)++ - low) * sizeof *gaps);
+        gaps[low] = (gap){begin, end};
+    }
+}
+
+/* Memory of the tightest gap, or at the top. */
+static uint64_t take(gap *gaps, int *count, uint64_t size, uint64_t *top) {
+    int best = -1;
+    for (int i = 0; i < *count; ++i) {
+        const uint64_t room = gaps[i].end - gaps[i].begin;
+        if (room >= size && (best < 0 || room < gaps[best].end - gaps[best].begin)) best = i;
+    }
+    uint64_t begin;
+    if (best >= 0) {
+        begin = gaps[best].begin;
+        gaps[best].begin += size;
+        if (gaps[best].begin == gaps[best].end)
+            memmove(gaps + best, gaps + best + 1, (size_t)(--*count - best) * sizeof *gaps);
+        return begin;
+    }
+    begin = *top;
+    if (*count > 0 && gaps[*count - 1].end == *top) begin = gaps[--*count].begin; /* the top moves on from there */
+    *top = begin + size;
+    return begin;
+}
+
+/* Goes through the steps once: what ends before a buffer begins makes room for it. Without gaps nothing is placed.
+ * Returns the bytes needed; *most: the largest sum of sizes alive at once, which can only be where a buffer begins.
+ * `ends`: the buffers by their last step. */
+static uint64_t sweep(work *w, const int32_t *ends, gap *gaps, uint64_t *most) {
+    uint64_t top = 0, alive = 0;
+    int count = 0, ended = 0;
+    *most = 0;
+    for (int i = 0; i < w->count; ++i) {
+        const int32_t b = w->order[i];
+        for (; w->buffers[ends[ended]].last < w->buffers[b].first; ++ended) {
+            const int32_t gone = ends[ended];
+            if (w->sizes[gone] == 0) continue;
+            alive -= w->sizes[gone];
+            if (gaps != NULL) give_back(gaps, &count, w->offsets[gone], w->offsets[gone] + w->sizes[gone]);
+        }
+        alive += w->sizes[b];
+        if (alive > *most) *most = alive;
+        if (gaps != NULL) w->offsets[b] = w->sizes[b] > 0 ? take(gaps, &count, w->sizes[b], &top) : 0;
+    }
+    return top;
+}
+
 static uint64_t next_random(uint64_t *state) { /* xorshift64 (Marsaglia, 2003) */
     *state ^= *state << 13;
     *state ^= *state >> 7;
@@ -113,6 +184,7 @@ static uint64_t next_random(uint64_t *state) { /* xorshift64 (Marsaglia, 2003) *
 static uint64_t climb(work *w, uint64_t best, uint64_t bound) {
     uint64_t random = 0x9E3779B97F4A7C15u;
     w->comparisons = 0;
+    w->most = INT64_MAX;
     while (best > bound && w->comparisons < CLIMB_COMPARISONS) {
         memcpy(w->order, w->best_order, (size_t)w->count * sizeof *w->order);
         /* Moving one buffer to the front of another changes little else, which is what a hill climb wants. */
@@ -138,11 +210,13 @@ linnet_status ln_plan_memory(ln_memory *temporary, ln_lifetime *buffers, int cou
                              linnet_error *error) {
     memset(out, 0, sizeof *out);
     if (count == 0) return LINNET_OK;
-    const size_t n = (size_t)count, bytes = n * (3 * sizeof(uint64_t) + 3 * sizeof(int32_t));
+    const size_t n = (size_t)count, gap_bytes = count > MANY ? n * sizeof(gap) : 0;
+    const size_t bytes = n * (3 * sizeof(uint64_t) + 3 * sizeof(int32_t)) + gap_bytes;
     char *memory = ln_memory_alloc(temporary, bytes);
     if (memory == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory to plan %d buffers", count);
-    work w = {.buffers = buffers, .count = count};
-    w.sizes = (uint64_t *)memory;
+    work w = {.buffers = buffers, .count = count, .most = MOST_COMPARISONS};
+    gap *gaps = gap_bytes > 0 ? (gap *)memory : NULL;
+    w.sizes = (uint64_t *)(memory + gap_bytes);
     w.offsets = w.sizes + n;
     w.best_offsets = w.offsets + n;
     w.order = (int32_t *)(w.best_offsets + n);
@@ -158,11 +232,16 @@ linnet_status ln_plan_memory(ln_memory *temporary, ln_lifetime *buffers, int cou
         w.sizes[i] = (buffers[i].size + LN_ALIGNMENT - 1) / LN_ALIGNMENT * LN_ALIGNMENT;
         out->naive += w.sizes[i];
     }
-    out->lower_bound = lower_bound(&w);
-    uint64_t best = UINT64_MAX;
+    sorted(&w, BY_END);
+    memcpy(w.best_order, w.order, n * sizeof *w.order);
+    sorted(&w, BY_TIME);
+    uint64_t best = sweep(&w, w.best_order, gaps, &out->lower_bound);
+    if (gaps != NULL)
+        keep(&w);
+    else
+        best = UINT64_MAX;
     for (int kind = 0; kind < ORDERS && best != out->lower_bound; ++kind) {
-        for (int i = 0; i < count; ++i) w.order[i] = i;
-        sort(&w, kind);
+        sorted(&w, kind);
         const uint64_t reached = place(&w, best);
         if (reached < best) {
             best = reached;

@@ -165,45 +165,90 @@ static linnet_status collect_ports(ln_work *w, ln_program *program) {
     return LINNET_OK;
 }
 
-static bool inside(const ln_blob *blob, const void *pointer) {
-    return pointer != NULL && (const char *)pointer >= (const char *)blob->data &&
-           (const char *)pointer < (const char *)blob->data + (blob->size ? blob->size : 1);
+static void sift_down(ln_blob **blobs, int64_t root, int64_t count) {
+    for (int64_t child; (child = 2 * root + 1) < count; root = child) {
+        if (child + 1 < count && (uintptr_t)blobs[child]->data < (uintptr_t)blobs[child + 1]->data) ++child;
+        if ((uintptr_t)blobs[root]->data >= (uintptr_t)blobs[child]->data) return;
+        ln_blob *larger = blobs[child];
+        blobs[child] = blobs[root];
+        blobs[root] = larger;
+    }
 }
 
-/* Whether anybody reads it, other than a kernel that rearranges it (*packed). */
-static bool blob_needed(const ln_work *w, const ln_program *program, const ln_blob *blob, bool *packed) {
-    *packed = false;
+/* The blobs that are still there, by their address. */
+typedef struct blob_table {
+    ln_blob **blobs;
+    int32_t count;
+} blob_table;
+
+static linnet_status sort_blobs(ln_work *w, blob_table *t) {
+    t->count = 0;
+    t->blobs = ln_pool_array(&w->pool, w->blobs.count, sizeof(ln_blob *));
+    if (t->blobs == NULL) return ln_work_no_memory(w);
+    for (int32_t i = 0; i < w->blobs.count; ++i) {
+        ln_blob *blob = (ln_blob *)w->blobs.items + i;
+        if (blob->data != NULL) t->blobs[t->count++] = blob;
+    }
+    for (int64_t i = t->count / 2; i-- > 0;) sift_down(t->blobs, i, t->count);
+    for (int64_t n = t->count; n-- > 1;) {
+        ln_blob *last = t->blobs[0];
+        t->blobs[0] = t->blobs[n];
+        t->blobs[n] = last;
+        sift_down(t->blobs, 0, n);
+    }
+    return LINNET_OK;
+}
+
+/* The pointer's blob, if it points into one, is read; packed: by a kernel that rearranges it and nothing else. */
+static void mark(const blob_table *t, const void *pointer, bool packed) {
+    int32_t low = 0, high = t->count; /* the first one behind it */
+    while (low < high) {
+        const int32_t middle = (low + high) / 2;
+        if ((uintptr_t)t->blobs[middle]->data <= (uintptr_t)pointer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    if (low == 0) return;
+    ln_blob *blob = t->blobs[low - 1];
+    if ((uintptr_t)pointer - (uintptr_t)blob->data >= (blob->size ? blob->size : 1)) return;
+    *(packed ? &blob->packed_only : &blob->kept) = true;
+}
+
+static void mark_blobs(const ln_work *w, const ln_program *program, const blob_table *t) {
     for (int32_t i = 0; i < program->n_steps; ++i) {
         const ln_step *step = &program->steps[i];
         for (int k = 0; k < step->call.n_inputs + step->call.n_extra; ++k) {
-            if (!inside(blob, step->inputs[k].pointer) && !inside(blob, step->call.inputs[k].data)) continue;
-            if (k >= step->call.n_inputs || step->packed < 0 || !(step->call.packed_inputs >> k & 1)) return true;
-            *packed = true;
+            const bool packed = k < step->call.n_inputs && step->packed >= 0 && (step->call.packed_inputs >> k & 1);
+            mark(t, step->inputs[k].pointer, packed);
+            mark(t, step->call.inputs[k].data, packed);
         }
     }
-    for (int32_t i = 0; i < program->n_outputs; ++i)
-        if (inside(blob, program->outputs[i].operand.pointer)) return true;
-    for (int32_t i = 0; i < program->n_commits; ++i)
-        if (inside(blob, program->commits[i].operand.pointer)) return true;
+    for (int32_t i = 0; i < program->n_outputs; ++i) mark(t, program->outputs[i].operand.pointer, false);
+    for (int32_t i = 0; i < program->n_commits; ++i) mark(t, program->commits[i].operand.pointer, false);
     for (int d = 0; d <= program->n_devices; ++d)
         for (int32_t i = 0; i < program->devices[d].n_residents; ++i)
-            if (inside(blob, program->devices[d].residents[i].host)) return true;
+            mark(t, program->devices[d].residents[i].host, false);
     /* What waits may read the value, or have its shape decided by it. */
     for (int32_t i = 0; program->rest != NULL && i < w->values.count; ++i) {
         const ln_work_value *v = ln_value_at(w, i);
-        if (v->exported && (inside(blob, v->host) || inside(blob, v->tensor.data))) return true;
+        if (!v->exported) continue;
+        mark(t, v->host, false);
+        mark(t, v->tensor.data, false);
     }
-    return false;
 }
 
 /* Folded values that steps still read become the program's; the others go with the working graph. */
 static linnet_status adopt_blobs(ln_work *w, ln_program *program) {
     int32_t kept = 0;
-    for (int32_t i = 0; i < w->blobs.count; ++i) {
-        ln_blob *blob = (ln_blob *)w->blobs.items + i;
-        const bool read = blob_needed(w, program, blob, &blob->packed_only);
-        blob->packed_only &= !read;
-        blob->kept = read || blob->packed_only;
+    blob_table table;
+    const linnet_status status = sort_blobs(w, &table);
+    if (status != LINNET_OK) return status;
+    mark_blobs(w, program, &table);
+    for (int32_t i = 0; i < table.count; ++i) {
+        ln_blob *blob = table.blobs[i];
+        blob->packed_only &= !blob->kept;
+        blob->kept |= blob->packed_only;
         if (blob->kept) ++kept;
     }
     program->blobs = ln_pool_array(&program->pool, kept, sizeof *program->blobs);

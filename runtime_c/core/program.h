@@ -86,6 +86,8 @@ typedef struct ln_program {
     uint64_t lower_bound, naive, gradients;
     int32_t recomputed;      /* steps that make a value again instead of keeping it */
     bool ordered;            /* for updates: with a lower w->target it may take less */
+    int32_t *packing;        /* steps that rearrange constants, each for the first time, by a hash: 1 + number, or 0 */
+    int32_t packing_size;    /* a power of two */
     ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
     uint64_t packed_own;     /* bytes of them that this program was the first to need */
     struct ln_program *next; /* of those of the model that have theirs */
@@ -103,8 +105,10 @@ void ln_program_free(ln_program *program);
 uint64_t ln_packed_size(const ln_call *call);
 /* Sets `folded` and `content` of a step that has its tensors. */
 void ln_packs_describe(const linnet_model *model, ln_step *step);
-/* Whether both steps rearrange the same constants in the same way. */
-bool ln_packs_same(const ln_step *a, const ln_step *b);
+/* A step of the program that rearranges the same constants in the same way; NULL: none. */
+const ln_step *ln_packs_find(const ln_program *program, const ln_step *step);
+/* Enters a step, which is one of the program's, so that it is found. */
+void ln_packs_enter(ln_program *program, const ln_step *step);
 /* Whether an earlier step of this plan, in any of its programs, packs the same. */
 bool ln_packed_before(const ln_program *root, const ln_step *step);
 /* Fills `packed`, and frees what was folded for that alone. OUT_OF_MEMORY. */

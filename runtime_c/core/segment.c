@@ -1,5 +1,6 @@
 /* segment.c - segments whose shapes depend on data: planned while running, kept by shape in a bounded cache.
  * The cache is a tree: an instance's children are the continuations that have been met, each known by its key. */
+#include "core/fold.h"
 #include "core/session.h"
 
 #include <string.h>
@@ -81,9 +82,11 @@ static bool drop_oldest(linnet_session *s, ln_instance *parent, int keep) {
 /* The waiting graph with everything that is known after the program has run. Without a session and an instance of it,
  * when bounds are looked for: shapes are the largest, and values that are wanted stay undecided. */
 static linnet_status resume(const ln_program *program, linnet_session *s, const ln_instance *parent, ln_work *w,
-                            ln_memory *temporary, ln_memory *persistent, linnet_error *error) {
+                            ln_memory *temporary, ln_memory *persistent, ln_budget *budget, linnet_error *error) {
     linnet_status status = ln_work_snapshot(program->rest, w, temporary, error);
+    ln_budget_init(budget, program->model, w->max_bytes);
     w->persistent = persistent;
+    w->budget = budget;
     for (int32_t i = 0; status == LINNET_OK && i < w->values.count; ++i) ln_value_at(w, i)->wanted = false;
     for (int32_t i = 0; status == LINNET_OK && i < program->n_exports; ++i) {
         const ln_port *port = &program->exports[i];
@@ -95,15 +98,12 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
         v->imported = port->operand.region != LN_REGION_VARIABLE;
         if (s == NULL && port->wanted) v->undecided = true;
         if (s == NULL || !port->wanted) continue;
-        ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
-        if (blob == NULL) return ln_work_no_memory(w);
-        blob->size = true_bytes(parent, port);
-        if ((blob->data = ln_memory_alloc(persistent, blob->size)) == NULL) {
-            --w->blobs.count;
-            return ln_work_no_memory(w);
-        }
-        memcpy(blob->data, ln_instance_pointer(s, parent, &port->operand), blob->size);
-        v->tensor.data = blob->data;
+        const uint64_t bytes = true_bytes(parent, port);
+        int32_t blob; /* kept as long as the graph */
+        void *data = ln_fold_memory(w, bytes, &blob);
+        if (data == NULL) return ln_work_no_memory(w);
+        memcpy(data, ln_instance_pointer(s, parent, &port->operand), bytes);
+        v->tensor.data = data;
     }
     if (status == LINNET_OK) status = ln_work_find_spare(w);
     const int32_t n = w->nodes.count;
@@ -119,8 +119,9 @@ static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_ins
     ln_memory temporary;
     ln_memory_init(&temporary, &s->memory.allocator);
     ln_work w;
+    ln_budget budget;
     memset(&w, 0, sizeof w);
-    linnet_status status = resume(parent->program, s, parent, &w, &temporary, &s->memory, error);
+    linnet_status status = resume(parent->program, s, parent, &w, &temporary, &s->memory, &budget, error);
     if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
     ln_work_free(&w);
     if (status != LINNET_OK) return status;
@@ -196,9 +197,10 @@ static linnet_status bound_rest(const linnet_plan *plan, const ln_program *progr
     ln_memory_init(&temporary, &plan->memory.allocator);
     ln_memory_init(&kept, &plan->memory.allocator);
     ln_work w;
+    ln_budget budget;
     ln_program next = {0};
     memset(&w, 0, sizeof w);
-    linnet_status status = resume(program, NULL, NULL, &w, &temporary, &kept, error);
+    linnet_status status = resume(program, NULL, NULL, &w, &temporary, &kept, &budget, error);
     if (status == LINNET_OK) status = ln_program_build(&w, &kept, &next);
     ln_work_free(&w);
     if (status != LINNET_OK) return status;

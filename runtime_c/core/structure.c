@@ -402,6 +402,18 @@ static linnet_status read_nodes(reader *r, int32_t index, const ln_fb_vector *ta
     return LINNET_OK;
 }
 
+/* Names of open dimensions, which read_value has found to be as many as there are dimensions. */
+static linnet_status read_dim_names(reader *r, const ln_fb_vector *tensors, int32_t index, ln_value *value) {
+    ln_fb_table table = ln_fb_table_at(tensors, (uint32_t)index);
+    ln_fb_vector given = ln_fb_get_vector(&table, TENSOR_DIM_NAMES, 4);
+    if (given.count == 0) return LINNET_OK;
+    const char **names = ln_pool_array(r->pool, given.count, sizeof *names);
+    if (!names) return no_memory(r);
+    for (uint32_t i = 0; i < given.count; i++) names[i] = ln_fb_string_at(&given, i);
+    value->dim_names = names;
+    return problem(r);
+}
+
 static linnet_status read_function(reader *r, int32_t index, const ln_fb_table *table) {
     ln_function *f = &r->functions[index];
     ln_fb_vector tensors = ln_fb_get_vector(table, FUNCTION_TENSORS, 4),
@@ -433,6 +445,7 @@ static linnet_status read_function(reader *r, int32_t index, const ln_fb_table *
         if (state[v] != UNMADE)
             return corrupt(r, values[v].name, "an input is given twice, or is a constant or variable", v);
         state[v] = AVAILABLE;
+        if ((status = read_dim_names(r, &tensors, v, &values[v]))) return status;
     }
     if ((status = read_nodes(r, index, &nodes, f, state))) return status;
     for (int32_t i = 0; i < f->n_outputs; i++) {

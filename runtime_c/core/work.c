@@ -1,6 +1,6 @@
-/* work.c - the graph being planned: its lists, new nodes and values, folding, dead code.
- * All of it is temporary except blobs, which hold folded values and may outlive the planning. */
-#include "core/work.h"
+/* work.c - the graph being planned: its lists, new nodes and values, dead code, snapshots.
+ * All of it is temporary except blobs, which hold folded values (fold.c) and may outlive the planning. */
+#include "core/fold.h"
 
 #include <string.h>
 
@@ -20,10 +20,7 @@ static void list_free(ln_work *w, ln_list *list, size_t item) {
 
 void ln_work_free(ln_work *w) {
     if (w->memory == NULL) return;
-    for (int32_t i = 0; i < w->blobs.count; ++i) {
-        ln_blob *blob = (ln_blob *)w->blobs.items + i;
-        if (!blob->kept) ln_memory_free(w->persistent, blob->data, blob->size);
-    }
+    for (int32_t i = 0; i < w->blobs.count; ++i) ln_fold_free(w, (ln_blob *)w->blobs.items + i);
     for (int32_t i = 0; i < w->bodies.count; ++i) {
         ln_work *body = ((ln_work **)w->bodies.items)[i];
         if (body != NULL) ln_work_free(body);
@@ -84,7 +81,7 @@ int32_t ln_work_add_values(ln_work *w, int32_t n, int slot) {
         if (i == w->values.count && ln_list_add(w, &w->values, sizeof(ln_work_value)) == NULL) return -1;
         ln_work_value *v = ln_value_at(w, i);
         *v = (ln_work_value){.slot = (uint8_t)slot, .producer = -1, .variable = -1, .input = -1, .buffer = -1};
-        v->updates = -1;
+        v->updates = v->blob = v->readers = -1;
         if (i < w->n_spare) w->spare[i] = false;
     }
     return first;
@@ -123,6 +120,8 @@ linnet_status ln_work_append(ln_work *w, ln_work_node *node) {
     ln_work_node **slot = ln_list_add(w, &w->nodes, sizeof *slot);
     if (slot == NULL) return ln_work_no_memory(w);
     *slot = node;
+    for (int32_t k = 0; k < node->n_inputs + node->n_extra; ++k) /* read by steps, if it is known */
+        if (node->inputs[k] >= 0) ln_value_at(w, node->inputs[k])->readers = -1;
     return LINNET_OK;
 }
 
@@ -137,57 +136,6 @@ ln_work_node *ln_work_identity(ln_work *w, const char *name, int32_t from, int32
 }
 
 bool ln_is_assign(const ln_work_node *node) { return node->op != NULL && node->op->id == LN_OP_ASSIGN; }
-
-/* Which ops give the same bits in every kernel, so that folding may use the fast ones. */
-static bool exact(const ln_op *op) { return op->id == LN_OP_COPY || op->id == LN_OP_CAST || op->id == LN_OP_MAP; }
-
-linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
-                           int n_outputs, const int32_t *outputs) {
-    ln_tensor *in = ln_pool_array(&w->pool, n_inputs, sizeof *in);
-    ln_tensor *out = ln_pool_array(&w->pool, n_outputs, sizeof *out);
-    void **data = ln_pool_array(&w->pool, n_outputs, sizeof *data);
-    int64_t *true_dims = ln_pool_array(&w->pool, (int64_t)n_outputs * LN_MAX_RANK, sizeof *true_dims);
-    if (in == NULL || out == NULL || data == NULL || true_dims == NULL) return ln_work_no_memory(w);
-    for (int i = 0; i < n_inputs; ++i)
-        if (inputs[i] >= 0) {
-            const ln_work_value *v = ln_value_at(w, inputs[i]);
-            in[i] = v->tensor;
-            ln_set_layout(&in[i], LN_LAYOUT_DENSE); /* `data` always is */
-        }
-    for (int i = 0; i < n_outputs; ++i) {
-        if (outputs[i] < 0) continue;
-        out[i] = ln_value_at(w, outputs[i])->tensor;
-        uint64_t bytes;
-        if (!ln_bytes(&out[i], &bytes)) return ln_fail(w->error, LINNET_TOO_LARGE, "a constant result is too large");
-        ln_blob *blob = ln_list_add(w, &w->blobs, sizeof *blob);
-        if (blob == NULL) return ln_work_no_memory(w);
-        blob->data = ln_memory_alloc(w->persistent, bytes);
-        blob->size = bytes;
-        if (blob->data == NULL) {
-            --w->blobs.count;
-            return ln_work_no_memory(w);
-        }
-        data[i] = blob->data;
-        memcpy(true_dims + i * LN_MAX_RANK, out[i].dims, sizeof out[i].dims);
-    }
-    const bool dependent = (op->flags & LN_OP_DATA_DEPENDENT) != 0;
-    linnet_status status = ln_evaluate(w->memory, op, attributes, n_inputs, in, n_outputs, out, data, w->isa,
-                                       w->reference || !exact(op), dependent ? true_dims : NULL, w->error);
-    if (status != LINNET_OK) return status;
-    for (int i = 0; i < n_outputs; ++i) {
-        if (outputs[i] < 0) continue;
-        ln_work_value *v = ln_value_at(w, outputs[i]);
-        if (dependent) {
-            memcpy(v->tensor.dims, true_dims + i * LN_MAX_RANK, sizeof v->tensor.dims);
-            ln_set_layout(&v->tensor, LN_LAYOUT_DENSE);
-        }
-        v->host = data[i];
-        v->tensor.data = ln_is_dense(&v->tensor) ? data[i] : NULL;
-        v->known = true;
-        v->bounded = 0;
-    }
-    return LINNET_OK;
-}
 
 linnet_status ln_work_sweep(ln_work *w) {
     for (int32_t i = 0; i < w->values.count; ++i) {
@@ -229,6 +177,24 @@ linnet_status ln_work_sweep(ln_work *w) {
     return LINNET_OK;
 }
 
+linnet_status ln_work_charge(ln_work *w, uint64_t n) {
+    ln_budget *b = w->budget;
+    b->nodes += n;
+    if (b->trial > 0 && b->nodes > b->trial) return ln_fail(w->error, LINNET_TOO_LARGE, "a loop is no small constant");
+    if (b->nodes > b->most_nodes) {
+        ln_fail(w->error, LINNET_TOO_LARGE, "calls and loops make more nodes than can be planned");
+        ln_expected(w->error, "at most %llu nodes and values, those of each call and iteration counted",
+                    (unsigned long long)b->most_nodes);
+        return ln_hint(w->error, "let functions call each other less often, or make the number of iterations an input");
+    }
+    const uint64_t held = w->memory->bytes + b->folded;
+    if (b->most_bytes == 0 || held <= b->most_bytes) return LINNET_OK;
+    ln_fail(w->error, LINNET_TOO_LARGE, "planning needs more memory than the bound that was set");
+    ln_expected(w->error, "at most %llu bytes, which is 32 MiB more than the bound", (unsigned long long)b->most_bytes);
+    ln_got(w->error, "%llu bytes at %llu nodes", (unsigned long long)held, (unsigned long long)b->nodes);
+    return ln_hint(w->error, "raise linnet_plan_config.max_bytes, or let calls and loops make fewer nodes");
+}
+
 linnet_status ln_check_bound(uint64_t bound, uint64_t bytes, linnet_error *error) {
     if (bound == 0 || bytes <= bound) return LINNET_OK;
     ln_fail(error, LINNET_TOO_LARGE, "the plan needs more memory than the bound that was set");
@@ -253,6 +219,7 @@ linnet_status ln_work_snapshot(const ln_work *from, ln_work *to, ln_memory *memo
         ln_work_value *v = ln_list_add(to, &to->values, sizeof *v);
         if (v == NULL) return ln_work_no_memory(to);
         *v = *ln_value_at(from, i);
+        v->blob = v->readers = -1;
     }
     for (int32_t i = 0; i < from->nodes.count; ++i) {
         const ln_work_node *node = ln_node_at(from, i);

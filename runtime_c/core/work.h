@@ -3,6 +3,7 @@
 #ifndef LN_WORK_H
 #define LN_WORK_H
 
+#include "core/budget.h"
 #include "core/evaluate.h"
 #include "core/graph.h"
 #include "generated/op_table.h"
@@ -29,6 +30,8 @@ typedef struct ln_work_value {
     int32_t input;    /* index into the function's inputs, or -1 */
     int32_t uses;     /* operand slots of ready nodes that read it */
     int32_t updates;  /* the variable over which it may be written, set by ln_pass_order; -1 none */
+    int32_t blob;     /* index of the memory that it was folded into, or -1 */
+    int32_t readers;  /* how many are still to be inlined or folded; -1: not counted, it is kept */
     bool known;       /* its shape is known: it is made in this segment or was made before */
     bool imported;    /* made by an earlier segment */
     bool exported;    /* a later segment reads it */
@@ -72,8 +75,9 @@ typedef struct ln_work_buffer {
 
 /* Memory that a folded value was computed into; adopted by the program when a step still reads it, else freed. */
 typedef struct ln_blob {
-    void *data;
+    void *data; /* NULL: freed already */
     size_t size;
+    int32_t holders; /* values that have it */
     bool kept;
     bool packed_only; /* nobody reads it but `pack` */
 } ln_blob;
@@ -87,6 +91,7 @@ typedef struct ln_work {
     linnet_model *model;
     ln_memory *memory;     /* temporary */
     ln_memory *persistent; /* the plan's: blobs */
+    ln_budget *budget;     /* of the whole plan; NULL: nothing is folded or expanded any more */
     ln_pool pool;
     ln_list values;   /* ln_work_value */
     ln_list nodes;    /* ln_work_node *, in order */
@@ -140,6 +145,8 @@ ln_work_node *ln_work_identity(ln_work *w, const char *name, int32_t from, int32
 /* Makes the value a constant: computes op(inputs) into a blob with the strides of the value's tensor. */
 linnet_status ln_work_fold(ln_work *w, const ln_op *op, const void *attributes, int n_inputs, const int32_t *inputs,
                            int n_outputs, const int32_t *outputs);
+/* Counts n nodes or values more: TOO_LARGE when these, or the memory of planning, are beyond the budget. */
+linnet_status ln_work_charge(ln_work *w, uint64_t n);
 /* Recounts `uses` and kills ready nodes that nothing needs. */
 linnet_status ln_work_sweep(ln_work *w);
 /* TOO_LARGE when bytes exceed the bound of a plan; 0 is none. */

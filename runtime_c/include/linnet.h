@@ -273,9 +273,12 @@ typedef struct linnet_plan_config {
     const linnet_device *const *devices; /* extension devices, in order of preference; the CPU is always last */
     int32_t device_count;
     int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts */
+    int32_t strict_dims;               /* 1: WRONG_SHAPE where open dimensions of one name get several sizes; else
+                                        * every dimension has the size it is given, whatever it is called */
     uint64_t max_bytes;                /* 0: no bound; else TOO_LARGE when a plan or a segment needs more. A signature
                                         * that assigns variables computes values again instead of keeping them, as far
-                                        * as it must: the same bits. If that is not enough, `got` says what would be. */
+                                        * as it must: the same bits. If that is not enough, `got` says what would be.
+                                        * Planning itself takes at most 32 MiB more, else it is refused (TOO_LARGE) */
     const linnet_allocator *allocator; /* NULL: the model's */
     const linnet_shape *bounds; /* largest sizes: a dimension that neither the file nor `shapes` gives takes that of
                                  * its bound, so that `bounds` alone plan the upper corner; WRONG_SHAPE beyond. */

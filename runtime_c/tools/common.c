@@ -127,6 +127,10 @@ int tool_option(tool_options *options, int argc, char **argv, int *i) {
         options->model = option;
         return TOOL_OK;
     }
+    if (!strcmp(option, "--strict-dims")) {
+        options->strict_dims = true;
+        return TOOL_OK;
+    }
     if (strcmp(option, "--signature") && strcmp(option, "--isa-max") && strcmp(option, "--threads") &&
         strcmp(option, "--shape") && strcmp(option, "--seed"))
         return -1;
@@ -167,6 +171,7 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->isa_max = options->isa_max;
     config->shapes = options->shapes;
     config->shape_count = options->n_shapes;
+    config->strict_dims = options->strict_dims;
     return TOOL_OK;
 }
 

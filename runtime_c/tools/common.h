@@ -32,6 +32,7 @@ typedef struct tool_options {
     int n_shapes;
     unsigned long long seed;
     bool verify; /* the weights, when the model is opened */
+    bool strict_dims;
 } tool_options;
 
 /* Takes argv[*i] (and its value) when it is one of the common options, or the path of the model. Returns -1 when it is

@@ -29,6 +29,8 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --checkpoint FILE     trained variables, as linnet-train saves them\n"
                            "  --verify              check every weight against its digest first\n"
                            "  --signature NAME      entry point; default infer\n"
+                           "  --strict-dims         refuse shapes that give open dimensions of one name several\n"
+                           "                        sizes\n"
                            "  --threads N           default: the cores of the largest cluster\n"
                            "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
                            "                        default: the best of this machine\n"

@@ -159,6 +159,7 @@ def deform_conv(op: Operation) -> Tensor:
     taps, places = kernel[2] * kernel[3], rows * columns
     if channels % offset_group or channels % group or kernel[1] * group != channels:
         raise op.unsupported("groups that do not divide the channels", "export the model again")
+    op.limit(2 * taps * places, "its taps")
     image = op.transpose(op.reshape(x, [-1, channels // offset_group, height * width]), [0, 2, 1])
     ky, kx, oy, ox = np.meshgrid(*(np.arange(n) for n in (kernel[2], kernel[3], rows, columns)), indexing="ij")
     base = [

@@ -129,6 +129,7 @@ def layer(
         of_input, of_state = op.slice(bias, 1, 0, width), op.slice(bias, 1, width, 2 * width)
         if reset_after:  # that of the hidden gate belongs to its product with the state
             hidden_bias = op.slice(of_state, 1, 2 * hidden, 3 * hidden)
+            op.limit(3 * hidden, "hidden_size")
             keep = op.constant(np.repeat([1.0, 1.0, 0.0], hidden)[None], of_state.dtype)
             of_state = op.map([of_state, keep], lambda p, v, k: v * k)
         summed = op.map([of_input, of_state], lambda p, v, s: v + s)

@@ -11,6 +11,8 @@ from linnet.converters.onnx.registry import rule
 from linnet.converters.onnx.rules.movement import as_i64
 from linnet.graph import Tensor, numpy_dtype
 
+MOST_MATRIX = 1 << 24  # elements; a larger matrix is computed by each run
+
 
 def _dft(op: Operation, axis: int | Tensor) -> Tensor:
     x = op.input(0)
@@ -36,6 +38,9 @@ def _dft(op: Operation, axis: int | Tensor) -> Tensor:
         used = min(extent, length // 2 + 1)
         x = op.slice(x, axis, 0, used) if used < extent else x
     bins = length // 2 + 1 if onesided and not inverse else length
+    elements = used * bins * (2 if parts == 1 or real_out else 4)
+    if elements > MOST_MATRIX or not op.may_make(elements):
+        return _computed(op, op.input(0), parts, axis, inverse, onesided)
     angle = 2 * np.pi / length * np.outer(np.arange(used), np.arange(bins))
     angle = angle if inverse else -angle
     cos, sin = np.cos(angle), np.sin(angle)

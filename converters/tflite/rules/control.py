@@ -46,8 +46,10 @@ class Body:
 
     def finish(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self.function.inputs = list(inputs)
+        taken = {*self.function.inputs, *self.function.outputs}
         for tensor in outputs:
-            self.function.outputs.append(own_output(self.function, tensor, self.function.outputs))
+            self.function.outputs.append(own_output(self.function, tensor, taken))
+            taken.add(self.function.outputs[-1])
 
 
 def operands(op: Operation, first: int = 0) -> list[Value]:

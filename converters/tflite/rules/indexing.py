@@ -117,7 +117,7 @@ def range_(op: Operation) -> Tensor:
 @rule("FILL")
 def fill(op: Operation) -> Tensor:
     value, dims = op.input(1), op.ints(0)
-    if dims is not None and value.data is not None and 0 <= math.prod(dims) <= 1 << 20:
+    if dims is not None and value.data is not None and math.prod(dims) <= 1 << 20 and op.may_make(math.prod(dims)):
         return op.as_declared(op.constant(np.full(dims, value.data.reshape(()), value.data.dtype)))
     return op.as_declared(op.copy([value, op.indices(0)], kind="expand"))
 

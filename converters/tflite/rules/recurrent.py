@@ -49,7 +49,7 @@ def over_time(
     current = [inner.emit("gather", [r, place], r.quantization, axis=0) for r in captured[1:]]
     after = step(inner, current, carried)
     for tensor in (condition, *after, after[0]):
-        body.outputs.append(own_output(body, tensor, body.outputs))
+        body.outputs.append(own_output(body, tensor, {*body.inputs, *body.outputs}))
     made = emit(
         "while", [trips, None, *states, last, *rows], {"body_function": body, "carried": len(states)}, len(states) + 1,
         function=op.function,

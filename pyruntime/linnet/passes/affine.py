@@ -3,6 +3,7 @@ That is batch-norm folding (Jacob et al. 2018, section 3.2), and the same for Mu
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,21 +20,22 @@ LINEAR = frozenset({"conv", "conv_transpose", "matmul"})
 
 def absorb(function: Function) -> bool:
     """Folds what follows conv, conv_transpose and matmul with constant weights into them, until nothing changes."""
-    changed = False
-    for node in list(function.nodes):
-        while node.op in LINEAR and (follower := _only_reader(function, node)) is not None:
+    readers, given = function.consumers(), set(function.outputs)
+    gone: set[Node] = set()
+    for node in function.nodes:
+        while node.op in LINEAR and (follower := only_reader(node, readers, given)) is not None:
             if not _absorb_one(function, node, follower):
                 break
-            changed = True
-    return changed
+            gone.add(follower)
+    function.nodes = [node for node in function.nodes if node not in gone]
+    return bool(gone)
 
 
-def _only_reader(function: Function, node: Node) -> Node | None:
+def only_reader(node: Node, readers: Mapping[Tensor, Sequence[Node]], given: Container[Tensor]) -> Node | None:
+    """The one node that reads the first output of `node`. given: what leaves the function, and so is read outside too."""
     y = node.outputs[0]
-    if y in function.outputs:
-        return None
-    readers = [n for n in function.nodes if y in n.inputs]
-    return readers[0] if len(readers) == 1 else None
+    found = readers.get(y, ())
+    return found[0] if len(found) == 1 and y not in given else None
 
 
 def _absorb_one(function: Function, node: Node, follower: Node) -> bool:
@@ -62,7 +64,6 @@ def _absorb_one(function: Function, node: Node, follower: Node) -> bool:
     node.outputs[0] = replaced  # keeps the name and the place among the outputs
     replaced.node = node
     node.source = join_sources(node.source, follower.source)
-    function.nodes.remove(follower)
     # what the follower read besides y is constant, so the node may stay where it is
     return True
 

@@ -11,7 +11,7 @@ import numpy as np
 from linnet._generated.op_table import OPS
 from linnet.file import functions_of
 from linnet.graph import Function, Graph, Node, Quantization, Tensor
-from linnet.mapping import REGISTER, program_of
+from linnet.mapping import REGISTER, WORDS, program_of
 from linnet.passes.rewrite import has_effect, join_sources, may_replace, replace
 
 
@@ -56,6 +56,8 @@ def remove_double(function: Function) -> bool:
     nodes: dict[Any, Node] = {}
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
+    given = set(function.outputs)
+    sources: dict[Node, list[str]] = {}
 
     def canonical(tensor: Tensor) -> Tensor:
         tensor = table.get(tensor, tensor)
@@ -70,15 +72,17 @@ def remove_double(function: Function) -> bool:
         key = _node_key(node)
         first = nodes.get(key) if key is not None else None
         if first is not None and all(
-            may_replace(function, old, new) for old, new in zip(node.outputs, first.outputs, strict=True)
+            may_replace(given, old, new) for old, new in zip(node.outputs, first.outputs, strict=True)
         ):
             table.update(zip(node.outputs, first.outputs, strict=True))
-            first.source = join_sources(first.source, node.source)
+            sources.setdefault(first, [first.source]).append(node.source)
             changed = True
             continue
         if key is not None:
             nodes.setdefault(key, node)
         kept.append(node)
+    for node, every in sources.items():
+        node.source = join_sources(*every)
     function.nodes = kept
     replace(function, table)
     return changed
@@ -117,17 +121,19 @@ def remove_identities(function: Function) -> bool:
     """Removes copies, casts and maps that give their input unchanged."""
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
+    given = set(function.outputs)
     for node in function.nodes:
         node.inputs = [None if t is None else table.get(t, t) for t in node.inputs]
         if _changes_nothing(node):
             old, new = node.outputs[0], node.inputs[0]
             assert new is not None
-            if may_replace(function, old, new):
+            if may_replace(given, old, new):
                 table[old] = new
                 if new.shape is None:
                     new.shape = old.shape
-                if old in function.outputs:  # so that may_replace sees it for the next node
-                    function.outputs = [new if t is old else t for t in function.outputs]
+                if old in given:  # so that may_replace sees it for the next node
+                    given.remove(old)
+                    given.add(new)
                 continue
         kept.append(node)
     function.nodes = kept
@@ -149,8 +155,10 @@ def _changes_nothing(node: Node) -> bool:
     if node.op == "cast":
         return True
     if node.op == "map":
+        if len(node.inputs) != 1 or len(node.attribute("program")) != 2 * WORDS:
+            return False
         program = program_of(node)
-        if program is None or len(node.inputs) != 1 or program.stores[0].quantized:
+        if program is None or program.stores[0].quantized:
             return False
         stored = program.code[program.stores[0].register]
         return stored.opcode == "load" and stored.kind == REGISTER[x.dtype]

@@ -15,14 +15,15 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
     """
     table: dict[Tensor, Tensor] = {}
     kept: list[Node] = []
+    given = set(function.outputs)
     for node in function.nodes:
         node.inputs = [None if t is None else table.get(t, t) for t in node.inputs]
         values = None
-        if node.op == "shape" and node.outputs[0] not in function.outputs:
+        if node.op == "shape" and node.outputs[0] not in given:
             dims = known_shape(node.inputs[0], {name: node.attribute(name) for name in ("start", "end")})
             values = None if dims is None else [dims]
-        elif _foldable(function, node, limit):
-            values = evaluate_node(node)
+        elif _foldable(given, node, limit):
+            values = evaluate_node(node, limit)
         size = sum(value.nbytes for value in values or ())
         if values is None or not function.graph.may_fold(size, limit):
             kept.append(node)
@@ -35,10 +36,10 @@ def fold_constants(function: Function, limit: int = FOLD_LIMIT) -> bool:
     return bool(table)
 
 
-def _foldable(function: Function, node: Node, limit: int) -> bool:
+def _foldable(given: set[Tensor], node: Node, limit: int) -> bool:
     if node.op in CONTROL_FLOW or node.op == "assign" or not node.inputs:
         return False
-    if any(t is not None and t.data is None for t in node.inputs) or any(t in function.outputs for t in node.outputs):
+    if any(t is not None and t.data is None for t in node.inputs) or any(t in given for t in node.outputs):
         return False
     total = 0
     for t in node.outputs:

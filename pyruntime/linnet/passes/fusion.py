@@ -3,8 +3,10 @@ A producer is fused only where nothing else reads it and no element of it would 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from linnet.graph import Function, Node, Tensor
-from linnet.mapping import Program, fuse, iteration_shape, program_of
+from linnet.mapping import Opened, iteration_shape, join, opened
 from linnet.passes.rewrite import join_sources
 
 
@@ -13,54 +15,71 @@ def fuse_maps(function: Function) -> bool:
     readers = {tensor: len(nodes) for tensor, nodes in function.consumers().items()}
     for tensor in function.outputs:
         readers[tensor] = readers.get(tensor, 0) + 1
-    gone: set[int] = set()
+    gone: set[Node] = set()
+    known: dict[Node, Opened] = {}  # nodes are taken apart once, and put together at the end
+    failed: dict[Node, set[Node]] = {}  # producers that a node could not be joined with
+    changed: dict[Node, dict[str, None]] = {}  # and the sources of what they are made of
+
+    def program(node: Node) -> Opened:
+        if node not in known:
+            made = opened(node)
+            assert made is not None
+            known[node] = made
+        return known[node]
+
     for consumer in function.nodes:
         if consumer.op != "map":
             continue
-        tried: set[int] = set()
-        while (producer := _candidate(consumer, readers, gone, tried)) is not None:
-            tried.add(id(producer))
-            joined = fuse(consumer, producer)
+        tried = failed[consumer] = set()
+        while (producer := _candidate(consumer, readers, gone, tried, program)) is not None:
+            joined = join(program(consumer), program(producer), producer)
             if joined is None:
+                tried.add(producer)
                 continue
-            program, operands = joined
-            consumer.attributes = program.attributes([t.dtype for t in consumer.outputs])
-            for tensor in operands:
+            tried |= failed.get(producer, set())  # what is too much for a part is too much for the whole
+            for tensor in joined.operands:
                 shared = tensor in consumer.inputs and tensor in producer.inputs
                 if shared:  # two readers became one
                     readers[tensor] -= 1
-            consumer.inputs = list(operands)
-            consumer.source = join_sources(producer.source, consumer.source)
-            gone.add(id(producer))
-    function.nodes = [node for node in function.nodes if id(node) not in gone]
+            consumer.inputs = list(joined.operands)
+            known[consumer] = joined
+            sources = changed.pop(producer, {producer.source: None})
+            changed[consumer] = sources | changed.pop(consumer, {consumer.source: None})
+            gone.add(producer)
+    for node, sources in changed.items():
+        node.attributes = known[node].program.attributes([t.dtype for t in node.outputs])
+        node.source = join_sources(*sources)
+    function.nodes = [node for node in function.nodes if node not in gone]
     return bool(gone)
 
 
-def _candidate(consumer: Node, readers: dict[Tensor, int], gone: set[int], tried: set[int]) -> Node | None:
+def _candidate(
+    consumer: Node,
+    readers: dict[Tensor, int],
+    gone: set[Node],
+    tried: set[Node],
+    program: Callable[[Node], Opened],
+) -> Node | None:
     """A producer of one of the consumer's inputs that may become part of it."""
     for tensor in consumer.inputs:
         if tensor is None or tensor.node is None or readers.get(tensor) != 1:
             continue
         producer = tensor.node
-        if producer.op not in ("map", "cast") or id(producer) in tried or id(producer) in gone:
+        if producer.op not in ("map", "cast") or producer in tried or producer in gone:
             continue
-        program = program_of(consumer)
-        assert program is not None
-        if _same_size(tensor, program, consumer, producer):
+        loaded = program(consumer).loaded
+        if _same_size(tensor, [t for t in consumer.inputs if t in loaded], producer, program(producer)):
             return producer
     return None
 
 
-def _same_size(tensor: Tensor, program: Program, consumer: Node, producer: Node) -> bool:
-    """Whether the consumer runs over the producer's shape, as far as shapes are known."""
-    loaded = [t for i, t in enumerate(consumer.inputs) if i in program.loads and t is not None]
-    shape = iteration_shape(loaded)
+def _same_size(tensor: Tensor, loaded: list[Tensor | None], producer: Node, inner: Opened) -> bool:
+    """Whether what loads these runs over the producer's shape, as far as shapes are known."""
+    shape = iteration_shape([t for t in loaded if t is not None])
     if shape is None or tensor.shape is None or len(shape) != len(tensor.shape):
         return False
     if any(own == 1 and d != 1 for own, d in zip(tensor.shape, shape, strict=True)):
         return False
-    inner = program_of(producer)
-    assert inner is not None
-    if any(i.opcode == "iota" for i in inner.code):  # coordinates mean the producer's own shape
+    if any(i.opcode == "iota" for i in inner.program.code):  # coordinates mean the producer's own shape
         return tensor.static_shape is not None and tensor.shape == shape
     return bool(producer.inputs)

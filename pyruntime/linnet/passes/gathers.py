@@ -7,7 +7,7 @@ import numpy as np
 
 from linnet.graph import Function, Node, Tensor, emit
 from linnet.mapping import program_of
-from linnet.passes.rewrite import join_sources, put_in_place
+from linnet.passes.rewrite import join_sources, put_in_place, splice
 
 
 def look_up_first(function: Function) -> bool:
@@ -16,17 +16,17 @@ def look_up_first(function: Function) -> bool:
     Only where every reader of the table is such a gather, and where the table is wider than what it is made of: otherwise
     one computation while planning is the better one. Returns whether anything changed.
     """
-    changed = False
-    consumers = function.consumers()
+    places: dict[Node, list[Node]] = {}
+    consumers, given = function.consumers(), set(function.outputs)
     for table in list(function.nodes):
-        if table.op != "map" or len(table.outputs) != 1 or table.outputs[0] in function.outputs:
+        if table.op != "map" or len(table.outputs) != 1 or table.outputs[0] in given:
             continue
         readers = consumers.get(table.outputs[0], [])
-        if readers and _narrow(table) and all(_looks_up(reader, table.outputs[0]) for reader in readers):
+        if readers and all(_looks_up(reader, table.outputs[0]) for reader in readers) and _narrow(table):
             for reader in readers:
-                _exchange(function, table, reader)
-            changed = True
-    return changed
+                _exchange(function, table, reader, places)
+    splice(function, places)
+    return bool(places)
 
 
 def _looks_up(node: Node, table: Tensor) -> bool:
@@ -57,7 +57,7 @@ def _narrow(node: Node) -> bool:
     return read < int(np.prod(shape)) * itemsize
 
 
-def _exchange(function: Function, table: Node, gather: Node) -> None:
+def _exchange(function: Function, table: Node, gather: Node, places: dict[Node, list[Node]]) -> None:
     shape = table.outputs[0].static_shape
     assert shape is not None
     before = len(function.nodes)
@@ -74,4 +74,4 @@ def _exchange(function: Function, table: Node, gather: Node) -> None:
             quantization = [operand.quantization]
             operands += emit("gather", [operand, gather.inputs[1]], attributes, 1, gather.name, function, quantization)
     (result,) = emit("map", operands, table.attributes, 1, gather.name, function, dtypes=[table.outputs[0].dtype])
-    put_in_place(gather, result, before, join_sources(table.source, gather.source))
+    put_in_place(places, gather, result, before, join_sources(table.source, gather.source))

@@ -6,16 +6,18 @@ from __future__ import annotations
 from linnet import ops
 from linnet.graph import Function, Node, Tensor
 from linnet.mapping import pointwise
-from linnet.passes.rewrite import put_in_place
+from linnet.passes.rewrite import put_in_place, splice
 
 
 def expand_batch_norm(function: Function) -> bool:
     """batch_norm(x, scale, bias, mean, variance) becomes (x - mean) * factor + bias with the factor scale / deviation,
     computed per channel. Returns whether anything changed."""
     found = [n for n in function.nodes if n.op == "batch_norm" and _computed(n)]
+    places: dict[Node, list[Node]] = {}
     for node in found:
         before = len(function.nodes)
-        put_in_place(node, _maps(node), before, node.source)
+        put_in_place(places, node, _maps(node), before, node.source)
+    splice(function, places)
     return bool(found)
 
 

@@ -3,6 +3,8 @@ A replacement never makes an output of a function an input, a constant, or a sec
 
 from __future__ import annotations
 
+from collections.abc import Container, Mapping, Sequence
+
 from linnet.file import functions_of
 from linnet.graph import Function, Node, Tensor
 
@@ -12,8 +14,9 @@ def join_sources(*sources: str) -> str:
     return "+".join(dict.fromkeys(part for source in sources for part in source.split("+") if part))
 
 
-def put_in_place(node: Node, result: Tensor, before: int, source: str = "") -> None:
-    """The nodes emitted since the function had `before` of them take the place of `node`, and `result` that of its output.
+def put_in_place(places: dict[Node, list[Node]], node: Node, result: Tensor, before: int, source: str = "") -> None:
+    """The nodes emitted since the function had `before` of them are to take the place of `node`, and `result` that of its
+    output: they are noted in `places`, for `splice`.
 
     source: provenance that theirs is joined to.
     """
@@ -25,8 +28,13 @@ def put_in_place(node: Node, result: Tensor, before: int, source: str = "") -> N
         new.source = join_sources(source, new.source)
     result.node.outputs, result.node.name = node.outputs, node.name
     node.outputs[0].node = result.node
-    position = function.nodes.index(node)
-    function.nodes[position : position + 1] = made
+    places[node] = made
+
+
+def splice(function: Function, places: Mapping[Node, Sequence[Node]]) -> None:
+    """Puts the nodes of each value in the place of its key, all at once."""
+    if places:
+        function.nodes = [new for node in function.nodes for new in places.get(node, (node,))]
 
 
 def has_effect(node: Node) -> bool:
@@ -40,9 +48,9 @@ def has_effect(node: Node) -> bool:
     return any(has_effect(inner) for function in functions_of(holder) for inner in function.nodes)
 
 
-def may_replace(function: Function, old: Tensor, new: Tensor) -> bool:
-    """Whether every use of `old`, as an output of the function too, may become a use of `new`."""
-    return old not in function.outputs or (new.node is not None and new not in function.outputs)
+def may_replace(given: Container[Tensor], old: Tensor, new: Tensor) -> bool:
+    """Whether every use of `old`, as one of the outputs that the function gives too, may become a use of `new`."""
+    return old not in given or (new.node is not None and new not in given)
 
 
 def replace(function: Function, table: dict[Tensor, Tensor]) -> None:

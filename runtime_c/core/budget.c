@@ -1,0 +1,21 @@
+/* budget.c - the limits of planning, from the size of the file: folding may read and write every byte of it a number of
+ * times, and a little more for files that are small. */
+#include "core/budget.h"
+
+static const uint64_t least_folded = UINT64_C(64) << 20, least_work = UINT64_C(256) << 20, least_nodes = 1 << 17,
+                      beside = UINT64_C(32) << 20; /* what planning may take besides max_bytes: it is given back */
+
+/* Bytes of folded values per byte of the file: 4-bit weights become f32, with another copy while that is computed. */
+enum { FOLDED_PER_BYTE = 16, WORK_PER_BYTE = 32, PER_NODE = 4 };
+
+void ln_budget_init(ln_budget *b, const linnet_model *model, uint64_t max_bytes) {
+    uint64_t size = 0;
+    for (int32_t i = 0; i < model->n_functions; ++i)
+        size += (uint64_t)model->functions[i].n_nodes + (uint64_t)model->functions[i].n_values;
+    *b = (ln_budget){.most_folded = least_folded + FOLDED_PER_BYTE * (uint64_t)model->file_size,
+                     .most_work = least_work + WORK_PER_BYTE * (uint64_t)model->file_size,
+                     .most_nodes = least_nodes + PER_NODE * size};
+    if (max_bytes == 0 || max_bytes > UINT64_MAX - beside) return;
+    b->most_bytes = max_bytes + beside;
+    if (b->most_folded > b->most_bytes) b->most_folded = b->most_bytes;
+}

@@ -1,0 +1,283 @@
+"""Graphs of many nodes import, are written, read, loaded and planned in time linear in their size: four times as many nodes take
+at most eight times as long, of the processor's time; what compares each with each takes sixteen times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import linnet
+from linnet.mapping import Program
+from linnet.outline import MOST_PROBLEMS
+from tests.tflite_models import G, O, T, build
+
+MOST = 8  # times as long for four times as many
+F32 = TensorProto.FLOAT
+Nodes = list[onnx.NodeProto]
+Values = list[onnx.ValueInfoProto]
+
+
+def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, inputs, outputs, name=outputs[0], **attributes)
+
+
+def value(name: str, shape: Any = (4, 4)) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, F32, shape)
+
+
+def model(
+    nodes: Nodes, inputs: Values, outputs: Values, constants: dict[str, np.ndarray] | None = None
+) -> onnx.ModelProto:
+    initializers = [numpy_helper.from_array(data, name) for name, data in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def chain(
+    n: int, step: Callable[[int, str, str], Nodes], constants: dict[str, np.ndarray] | None = None, **more: Any
+) -> Any:
+    """t0 to tn, with what `step` makes between two of them."""
+    nodes = [made for i in range(n) for made in step(i, f"t{i}", f"t{i + 1}")]
+    shape = more.get("shape", (4, 4))
+    return model(nodes, [value("t0", shape)], [value(f"t{n}", shape)], constants)
+
+
+def pointwise(n: int) -> onnx.ModelProto:
+    return chain(n, lambda i, x, y: [node("Sigmoid" if i % 2 else "Tanh", [x], [y])])
+
+
+def weights(n: int) -> onnx.ModelProto:
+    """Matrix products with a weight and a bias each, the bias folded into the product."""
+    rng = np.random.default_rng(0)
+    constants = {f"w{i}": rng.standard_normal((16, 16)).astype(np.float32) for i in range(n // 2)}
+    constants |= {f"b{i}": np.full(16, i, np.float32) for i in range(n // 2)}
+    return chain(
+        n // 2, lambda i, x, y: [node("MatMul", [x, f"w{i}"], [f"m{i}"]), node("Add", [f"m{i}", f"b{i}"], [y])],
+        constants, shape=(16, 16),
+    )  # fmt: skip
+
+
+def residual(n: int) -> onnx.ModelProto:
+    """Two convolutions, a batch norm and a sum per block."""
+    constants = {"w": np.full((4, 4, 1, 1), 0.1, np.float32), "b": np.ones(4, np.float32)}
+
+    def step(i: int, x: str, y: str) -> Nodes:
+        return [
+            node("Conv", [x, "w"], [f"a{i}"]), node("BatchNormalization", [f"a{i}", *"bbbb"], [f"n{i}"]),
+            node("Relu", [f"n{i}"], [f"r{i}"]), node("Conv", [f"r{i}", "w", "b"], [f"c{i}"]),
+            node("Add", [f"c{i}", x], [y]),
+        ]  # fmt: skip
+
+    return chain(n // 5, step, constants, shape=(1, 4, 4, 4))
+
+
+def layer_norms(n: int) -> onnx.ModelProto:
+    constants = {"g": np.ones(4, np.float32), "e": np.array(1e-5, np.float32)}
+
+    def step(i: int, x: str, y: str) -> Nodes:
+        return [
+            node("ReduceMean", [x], [f"m{i}"], axes=[-1]), node("Sub", [x, f"m{i}"], [f"d{i}"]),
+            node("Mul", [f"d{i}", f"d{i}"], [f"p{i}"]), node("ReduceMean", [f"p{i}"], [f"v{i}"], axes=[-1]),
+            node("Add", [f"v{i}", "e"], [f"s{i}"]), node("Sqrt", [f"s{i}"], [f"r{i}"]),
+            node("Div", [f"d{i}", f"r{i}"], [f"o{i}"]), node("Mul", [f"o{i}", "g"], [y]),
+        ]  # fmt: skip
+
+    return chain(n // 8, step, constants)
+
+
+def quantized(n: int) -> onnx.ModelProto:
+    constants = {"s": np.array(0.1, np.float32), "z": np.array(0, np.int8), "w": np.ones((4, 4, 1, 1), np.int8)}
+
+    def step(i: int, x: str, y: str) -> Nodes:
+        return [
+            node("QuantizeLinear", [x, "s", "z"], [f"q{i}"]), node("DequantizeLinear", [f"q{i}", "s", "z"], [f"d{i}"]),
+            node("DequantizeLinear", ["w", "s", "z"], [f"e{i}"]), node("Conv", [f"d{i}", f"e{i}"], [y]),
+        ]  # fmt: skip
+
+    return chain(n // 4, step, constants, shape=(1, 4, 4, 4))
+
+
+def pieces(n: int) -> onnx.ModelProto:
+    def step(i: int, x: str, y: str) -> Nodes:
+        return [
+            node("Split", [x], [f"a{i}", f"b{i}"], axis=0), node("Concat", [f"b{i}", f"a{i}"], [f"c{i}"], axis=0),
+            node("Softmax", [f"c{i}"], [y]),
+        ]  # fmt: skip
+
+    return chain(n // 3, step)
+
+
+def held(n: int) -> onnx.ModelProto:
+    """The second half reads what the first half made, the newest first: half of all values are held at once."""
+    half = n // 2
+    nodes = [node("Softmax", [f"t{i}"], [f"t{i + 1}"]) for i in range(half)]
+    last = f"t{half}"
+    for i in range(half):
+        nodes.append(node("MatMul", [last, f"t{half - 1 - i}"], [f"u{i}"]))
+        last = f"u{i}"
+    return model(nodes, [value("t0")], [value(last)])
+
+
+def ports(n: int) -> onnx.ModelProto:
+    """As many inputs and outputs as nodes, every other node the same."""
+    nodes = [node("Softmax", [f"x{i // 2 * 2}"], [f"y{i}"]) for i in range(n)]
+    return model(nodes, [value(f"x{i}") for i in range(n)], [value(f"y{i}") for i in range(n)])
+
+
+def wide(n: int) -> onnx.ModelProto:
+    """One value read by many nodes, all of which one node reads."""
+    nodes = [node("Gather", ["x", f"k{i}"], [f"t{i}"]) for i in range(n)]
+    nodes.append(node("Concat", [f"t{i}" for i in range(n)], ["y"], axis=0))
+    return model(
+        nodes, [value("x")], [value("y", [n, 4])], {f"k{i}": np.array([i % 4], np.int64) for i in range(n)}
+    )  # fmt: skip
+
+
+def shapes(n: int) -> onnx.ModelProto:
+    """Shape, Gather, Concat and Reshape over an open batch."""
+    constants = {"zero": np.zeros(1, np.int64), "two": np.full(2, 2, np.int64), "four": np.full(1, 4, np.int64)}
+
+    def step(i: int, x: str, y: str) -> Nodes:
+        return [
+            node("Shape", [x], [f"s{i}"]), node("Gather", [f"s{i}", "zero"], [f"g{i}"]),
+            node("Concat", [f"g{i}", "two"], [f"c{i}"], axis=0), node("Reshape", [x, f"c{i}"], [f"r{i}"]),
+            node("Concat", [f"g{i}", "four"], [f"e{i}"], axis=0), node("Reshape", [f"r{i}", f"e{i}"], [f"q{i}"]),
+            node("Softmax", [f"q{i}"], [y]),
+        ]  # fmt: skip
+
+    return chain(n // 7, step, constants, shape=("N", 4))
+
+
+ONNX: dict[str, Callable[[int], onnx.ModelProto]] = {
+    made.__name__: made
+    for made in (pointwise, weights, residual, layer_norms, quantized, pieces, held, ports, wide, shapes)
+}
+
+
+def tflite(kind: str, n: int) -> bytes:
+    names = ["x", *(f"t{i}" for i in range(n))]
+    tensors = [T(name, "f32", (1, 4)) for name in names]
+    if kind == "ports":
+        operators = [O("SOFTMAX", ["x"], [f"t{i}"], {"beta": 1.0 + i}) for i in range(n)]
+        return build(G(tensors, operators, ["x"], names[1:]))
+    if kind == "dense":
+        tensors += [T(f"w{i}", "f32", (4, 4), value=np.eye(4, dtype=np.float32) * (1 + i)) for i in range(n)]
+        operators = [O("FULLY_CONNECTED", [names[i], f"w{i}"], [names[i + 1]]) for i in range(n)]
+    else:
+        operators = [O("TANH" if i % 2 else "LOGISTIC", [names[i]], [names[i + 1]]) for i in range(n)]
+    return build(G(tensors, operators, ["x"], names[-1:]))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    begin = time.process_time()
+    work()
+    return time.process_time() - begin
+
+
+def held_to(times: Callable[[int], dict[str, float]], n: int) -> None:
+    """Each step at n and at 4n; a second look where a busy machine, or a collection of garbage, may have taken the time."""
+    times(n // 4)  # what is loaded once
+    ratios: dict[str, float] = {}
+    for _ in range(2):
+        small, large = times(n), times(4 * n)
+        for step, taken in large.items():  # little time says little
+            ratios[step] = min(taken / max(small[step], 0.03), ratios.get(step, np.inf))
+        if all(ratio <= MOST for ratio in ratios.values()):
+            return
+    raise AssertionError(f"four times as many nodes take this many times as long: {ratios}")
+
+
+@pytest.mark.parametrize("name", ONNX)
+def test_from_onnx_to_a_plan(name: str, tmp_path: Path) -> None:
+    def times(n: int) -> dict[str, float]:
+        source, path, found = ONNX[name](n), tmp_path / "m.lnt", {}
+        graph: list[linnet.Graph] = []
+        found["import"] = seconds(lambda: graph.append(linnet.from_onnx(source)))
+        found["save"] = seconds(lambda: graph[0].save(path))
+        found["read"] = seconds(lambda: linnet.Graph.load(path))
+        loaded: list[linnet.Model] = []
+        found["load"] = seconds(lambda: loaded.append(linnet.Model(path)))
+        given = {"t0": (2, 4)} if name == "shapes" else None
+        found["plan"] = seconds(lambda: linnet.Session(loaded[0], input_shapes=given, threads=1))
+        return found
+
+    held_to(times, 1000)
+
+
+@pytest.mark.parametrize("name", ["held", "pieces", "weights", "residual", "shapes"])
+def test_a_plan_of_many_nodes(name: str) -> None:
+    """Where import is slow and planning fast, what grows with the square shows only in larger graphs."""
+    given = {"t0": (2, 4)} if name == "shapes" else None
+
+    def times(n: int) -> dict[str, float]:
+        made = linnet.Model(linnet.from_onnx(ONNX[name](n), optimize=False))
+        return {"plan": seconds(lambda: linnet.Session(made, input_shapes=given, threads=1))}
+
+    held_to(times, 4000)
+
+
+@pytest.mark.parametrize("kind", ["pointwise", "dense", "ports"])
+def test_from_tflite(kind: str) -> None:
+    def times(n: int) -> dict[str, float]:
+        data = tflite(kind, n)
+        return {"import": seconds(lambda: linnet.from_tflite(data))}
+
+    held_to(times, 1000)
+
+
+def test_a_chain_of_maps_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Instructions that are looked at while 1,000 maps become a few: not hundreds for each."""
+    count = 0
+    add = Program.add
+
+    def counted(self: Program, instruction: Any) -> int:
+        nonlocal count
+        count += 1
+        return add(self, instruction)
+
+    monkeypatch.setattr(Program, "add", counted)
+    linnet.from_onnx(pointwise(1000))
+    assert count < 40_000
+
+
+@pytest.mark.parametrize("kind", ["missing", "unknown"])
+def test_problems_are_listed_up_to_a_bound(kind: str) -> None:
+    """5,000 of them took 40 s."""
+    n = 5000
+    if kind == "missing":
+        nodes = [node("Add", ["x", f"gone{i}"], [f"t{i}"]) for i in range(n)]
+    else:
+        nodes = [node(f"Frobnicate{i % 7}", ["x"], [f"t{i}"]) for i in range(n)]
+    source = model(nodes, [value("x")], [value(f"t{i}") for i in range(n)])
+    with pytest.raises(linnet.ConversionError) as caught:
+        assert seconds(lambda: linnet.from_onnx(source)) < 10
+    problems = caught.value.problems
+    assert len(problems) == MOST_PROBLEMS + 1
+    assert (
+        f"the first {MOST_PROBLEMS} problems" in str(problems[-1]) and "gone0" in str(problems[0])
+    ) or kind != "missing"
+
+
+def test_problems_of_tflite_are_listed_up_to_a_bound() -> None:
+    names = [f"t{i}" for i in range(5000)]
+    tensors = [T(name, "f32", (1, 4)) for name in ["x", *names]]
+    data = build(G(tensors, [O("CUSTOM:Frobnicate", ["x"], [name]) for name in names], ["x"], names))
+    with pytest.raises(linnet.ConversionError) as caught:
+        linnet.from_tflite(data)
+    assert len(caught.value.problems) == MOST_PROBLEMS + 1
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", ONNX)
+def test_100_000_nodes(name: str, tmp_path: Path) -> None:
+    begin = time.process_time()
+    linnet.from_onnx(ONNX[name](100_000)).save(tmp_path / "m.lnt")
+    linnet.Session(tmp_path / "m.lnt", input_shapes={"t0": (2, 4)} if name == "shapes" else None)
+    assert time.process_time() - begin < 200

@@ -1,0 +1,202 @@
+"""Planning is bounded in memory and in work: small files that describe gigabytes of constants, or millions of nodes, are planned
+otherwise or refused. Memory is measured in a child process, work by what the plan says of itself."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import _ops
+from linnet.graph import Function, Graph, Tensor
+from linnet.mapping import pointwise
+from tests.capi import Allocator, Chain, Failure
+
+MB = 1 << 20
+
+
+def node(op: str, inputs: list[Tensor | None], function: Function, **attributes: Any) -> Tensor:
+    """One that stays a node where its operands are constants."""
+    return _ops.emit(op, inputs, attributes, 1, function=function, fold=False)[0]
+
+
+def add(a: Tensor, b: Tensor) -> Tensor:
+    made: Tensor = pointwise([a, b], lambda x, y: x + y)
+    return made
+
+
+def finished(graph: Graph, main: Function, y: Tensor) -> bytes:
+    main.outputs = [y]
+    graph.signature("infer", main, ["x"], ["y"])
+    return graph.to_bytes()
+
+
+def expanding() -> bytes:
+    """16 MB of ones from one number, then four times as much, four times, then a sum."""
+    graph = Graph()
+    main = graph.function("main")
+    x, t = main.placeholder("x", "f32", (1,)), main.constant(np.ones(1, np.float32))
+    t = node("copy", [t], main, kind="expand", shape=[4 * MB])
+    for size in (4, 16, 64, 256):
+        t = node("copy", [t], main, kind="expand", shape=[4, size * MB])
+        t = node("copy", [t], main, kind="reshape", shape=[-1])
+    return finished(graph, main, add(x, node("reduce", [t], main, kind="sum", axes=[0], keep_dims=True)))
+
+
+def chain_of_constants(n: int) -> bytes:
+    """n results of 8 MB, one made of the other: two of them are needed at a time, and the work has a bound of its own."""
+    graph = Graph()
+    main = graph.function("main")
+    x, t = main.placeholder("x", "f32", (1,)), main.constant(np.ones(1, np.float32))
+    t = node("copy", [t], main, kind="expand", shape=[2 * MB])
+    for i in range(n):
+        t = node("copy", [t], main, kind="transpose", perm=[0]) if i % 2 else add(t, t)
+    return finished(graph, main, add(x, node("reduce", [t], main, kind="max", axes=[0], keep_dims=True)))
+
+
+def body(graph: Graph, name: str) -> tuple[Function, Tensor, Tensor]:
+    function = graph.function(name)
+    function.placeholder("i", "i64", ())
+    return function, function.placeholder("c", "bool", ()), function.placeholder("s", "f32", ())
+
+
+def loops(*trips: int) -> bytes:
+    """Loops inside of one another, all of constants: the innermost adds one."""
+    graph = Graph()
+    inner, condition, state = body(graph, "inner")
+    inner.outputs = [
+        node("copy", [condition], inner, kind="identity"), add(state, inner.constant(np.float32(1)))
+    ]  # fmt: skip
+    functions = [inner]
+    for depth, count in enumerate(trips[:0:-1]):
+        outer, condition, state = body(graph, f"outer{depth}")
+        result = node("while", [outer.constant(np.int64(count)), None, state], outer, body_function=inner, carried=1)
+        outer.outputs = [node("copy", [condition], outer, kind="identity"), result]
+        functions.append(inner := outer)
+    main = graph.function("main")
+    x, zero = main.placeholder("x", "f32", (1,)), main.constant(np.float32(0))
+    result = node("while", [main.constant(np.int64(trips[0])), None, zero], main, body_function=inner, carried=1)
+    graph.functions = [main, *functions[::-1]]
+    return finished(graph, main, add(x, result))
+
+
+def calls(depth: int, constant: bool) -> bytes:
+    """A function that calls the next one twice, and so on."""
+    graph = Graph()
+    last = graph.function("leaf")
+    last.outputs = [pointwise([last.placeholder("s", "f32", (1,))], lambda a: a * 0.5 + 1)]
+    functions = [last]
+    for k in range(depth):
+        function = graph.function(f"f{k}")
+        first = node("call", [function.placeholder("s", "f32", (1,))], function, callee=last)
+        function.outputs = [node("call", [first], function, callee=last)]
+        functions.append(last := function)
+    main = graph.function("main")
+    x = main.placeholder("x", "f32", (1,))
+    given = main.constant(np.ones(1, np.float32)) if constant else x
+    graph.functions = [main, *functions[::-1]]
+    return finished(graph, main, add(x, node("call", [given], main, callee=last)))
+
+
+FILES: dict[str, Callable[[], bytes]] = {
+    "expanding": expanding,
+    "chain": lambda: chain_of_constants(200),
+    "loops": lambda: loops(1000, 1000),
+    "deep": lambda: loops(*[30] * 8),
+    "calls": lambda: calls(20, False),
+    "constant calls": lambda: calls(20, True),
+}
+CHILD = """
+import json, resource, sys, time
+import linnet
+data = open(sys.argv[1], "rb").read()
+model = linnet.Model(data)
+linnet.Session(linnet.Graph.load(sys.argv[2]))  # whatever is loaded once
+before, begin = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+found = {"error": "", "steps": 0}
+try:
+    found["steps"] = linnet.Session(model, max_bytes=int(sys.argv[3])).plan_info["steps"]
+except linnet.Error as error:
+    found["error"], found["hint"] = str(error), error.hint
+found["seconds"] = time.process_time() - begin
+found["bytes"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.parametrize("max_bytes", [0, 40 * MB])
+@pytest.mark.parametrize("name", FILES)
+def test_planning_takes_little_whatever_the_file_says(name: str, max_bytes: int, tmp_path: Any) -> None:
+    """These took 4 to 14 GB and 15 to 60 s: at most 160 MB more than before, and a few seconds (of two busy cores)."""
+    (tmp_path / "m.lnt").write_bytes(FILES[name]())
+    (tmp_path / "small.lnt").write_bytes(loops(2))
+    assert (tmp_path / "m.lnt").stat().st_size < 64_000
+    command = [sys.executable, "-c", CHILD, str(tmp_path / "m.lnt"), str(tmp_path / "small.lnt"), str(max_bytes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    found = json.loads(done.stdout)
+    assert found["bytes"] < (160 if not max_bytes else 80) * MB and found["seconds"] < 10, found
+    if "calls" in name:
+        assert "too_large" in found["error"] and "'call" in found["error"] and found["hint"], found
+    elif name == "expanding" and max_bytes:
+        assert "max_bytes" in found["error"]
+    else:
+        assert not found["error"], found
+
+
+@pytest.mark.parametrize("trips", [(3, 4), (20, 30), (300, 200), (1000, 1000), (2, 3, 4, 5)])
+def test_loops_of_constants_give_their_result_either_way(trips: tuple[int, ...]) -> None:
+    """As a constant where they are short, else by running."""
+    session = linnet.Session(loops(*trips))
+    assert session.run({"x": np.zeros(1, np.float32)})["y"] == np.prod(trips)
+    assert session.plan_info["steps"] == (1 if np.prod(trips) <= 1000 else 2)
+
+
+def test_what_is_too_large_to_fold_is_computed_by_the_run() -> None:
+    session = linnet.Session(chain_of_constants(60))
+    expected = session.run({"x": np.zeros(1, np.float32)})["y"]
+    assert expected == 2.0**30
+    assert linnet.Session(calls(4, False)).run({"x": np.zeros(1, np.float32)})["y"].shape == (1,)
+
+
+def test_folded_values_are_given_back_when_they_have_been_read() -> None:
+    """A chain of 10 results of 8 MB, of which planning holds two or three at a time, and the plan none."""
+    allocator = Allocator()
+    most = 0
+    with Chain(chain_of_constants(10), allocator) as chain:
+        live: dict[int, int] = allocator.live
+
+        class Watched(dict[int, int]):
+            def __setitem__(self, key: int, value: int) -> None:
+                nonlocal most
+                super().__setitem__(key, value)
+                most = max(most, sum(self.values()))
+
+        allocator.live = Watched(live)
+        chain.make_plan()
+        assert most < 40 * MB and allocator.bytes < 2 * MB, (most, allocator.bytes)
+    assert not allocator.faults
+
+
+def test_the_nodes_of_calls_have_a_bound_that_is_named() -> None:
+    with Chain(calls(18, False)) as chain, pytest.raises(Failure) as caught:
+        chain.make_plan()
+    for part in ("too_large", "at most", "each call and iteration", "number of iterations an input"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("fail_at", range(0, 400, 7))
+def test_no_memory_while_a_loop_is_tried(fail_at: int) -> None:
+    """The loop is gone through in vain, forgotten, and planned as a step: wherever memory ends, nothing is left behind."""
+    allocator = Allocator(fail_at)
+    try:
+        with Chain(loops(40, 900), allocator) as chain:
+            chain.make_plan()
+    except Failure as error:
+        assert "out_of_memory" in str(error)
+    assert not allocator.live and not allocator.faults
