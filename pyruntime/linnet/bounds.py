@@ -4,8 +4,10 @@ the memory of a whole range."""
 from __future__ import annotations
 
 import dataclasses
+import itertools
+import math
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from linnet.errors import UsageError
@@ -18,29 +20,41 @@ Range = tuple[tuple[int, int], ...]
 Shapes = dict[str, tuple[int, ...]]
 
 
+REGIONS = (
+    "activations", "scratch", "packed_weights", "constants", "variables", "io", "bookkeeping", "total", "mapped",
+    "lower_bound", "naive", "gradients",
+)  # fmt: skip
+COUNTED = REGIONS[:7]  # whose sum is the total
+
+
 @dataclasses.dataclass(frozen=True)
 class MemoryBound:
-    """The most that a session takes at any shape inside a range, in bytes.
+    """The most that a session takes at any shape inside a range, in bytes: never exceeded, and no shape refused for it.
 
-    regions: per region of linnet_plan_info, the largest over the shapes that were planned: the upper corner, the lower one,
-    each open dimension at its least, and seeded ones between. total: the largest total, with `later`: what segments whose
-    shapes depend on data add at most. unbounded: why that cannot be said (it names the node), "" when it can; then `total`
-    holds for the first segment only. planned, refused: how many shapes were tried, and how many the model does not take
-    (a height that is no multiple of 32, say). A session never exceeds the figures: at a shape between that needed more,
-    which none of the tests' models has, it would raise ResourceError.
+    regions: per region of linnet_plan_info, the most of any shape; "total" is the sum of those that are held, and of
+    `later`, what segments whose shapes depend on data add at most. arena: bytes of one arena that every plan fits, at most
+    the sum of "activations" and "scratch". largest: the upper corner, or where the model does not take that, the shape that
+    takes the most. unbounded: why there is no bound (it names the node), "" when there is one; otherwise the figures are
+    those of the shapes that were planned, with the first segment only. shapes: how many the range holds. every: whether each
+    was planned; if not, the bound is one by construction: it has room for the plan of the largest shape with reference
+    kernels, in whose places that of any smaller one fits (it is made where the usual one needs more, and is slower).
+    planned, refused: how many shapes were tried, and how many the model does not take (a height that is no multiple of 32).
     """
 
     regions: dict[str, int]
-    total: int
+    arena: int
     later: int
+    largest: Shapes
     unbounded: str
     planned: int
     refused: int
+    shapes: int
+    every: bool
 
     @property
-    def arena(self) -> int:
-        """Bytes of one arena that every plan inside the range fits."""
-        return self.regions["activations"] + self.regions["scratch"]
+    def total(self) -> int:
+        """What one plan at a time takes with everything it needs: the sum of the regions, and of `later`."""
+        return self.regions["total"]
 
 
 def parse(name: str, text: str) -> tuple[Dim, ...]:
@@ -120,19 +134,68 @@ def inside(shape: Sequence[int], dims: Range) -> bool:
     return len(shape) == len(dims) and all(low <= d <= high for d, (low, high) in zip(shape, dims, strict=True))
 
 
-def samples(ranges: Mapping[str, Range]) -> list[Shapes]:
-    """Shapes of a range, the upper corner first. Dimensions with the same range move together, as those of one symbol do."""
-    spans = sorted({span for dims in ranges.values() for span in dims if span[0] < span[1]})
-    seeded = random.Random(0)
-    fractions = [dict.fromkeys(spans, f) for f in (1.0, 0.0, 0.9, 0.75, 0.5, 0.25, 0.1)]
-    fractions += [dict.fromkeys(spans, 1.0) | {span: 0.0} for span in spans]
-    fractions += [{span: seeded.random() for span in spans} for _ in range(8)]
-    shapes: list[Shapes] = []
-    for at in fractions:
-        one = {
-            name: tuple(low + round((high - low) * at.get((low, high), 0.0)) for low, high in dims)
-            for name, dims in ranges.items()
+class Space:
+    """The shapes of ranges. Dimensions that have one name and one range are one size in every shape; where the ranges of a
+    name differ, its dimensions stand for sizes of their own (`loose`), as some exporters' do."""
+
+    def __init__(self, ranges: Mapping[str, Range], names: Mapping[str, Sequence[str]]) -> None:
+        self.ranges = dict(ranges)
+        spans: dict[str, set[tuple[int, int]]] = {}
+        named = {name: (*names.get(name, ()), *[""] * len(dims))[: len(dims)] for name, dims in ranges.items()}
+        for name, dims in ranges.items():
+            for word, span in zip(named[name], dims, strict=True):
+                if word:
+                    spans.setdefault(word, set()).add(span)
+        self.loose = {word for word, found in spans.items() if len(found) > 1}
+        keys = {
+            name: tuple(word if word and word not in self.loose else f" {name} {i}" for i, word in enumerate(words))
+            for name, words in named.items()
         }
-        if one not in shapes:
-            shapes.append(one)
-    return shapes
+        self.keys = keys  # per input and dimension: equal keys, equal sizes
+        self.spans = {key: span for name, dims in ranges.items() for key, span in zip(keys[name], dims, strict=True)}
+
+    @property
+    def count(self) -> int:
+        return math.prod(high - low + 1 for low, high in self.spans.values())
+
+    def _shape(self, sizes: Mapping[str, int]) -> Shapes:
+        return {name: tuple(sizes[key] for key in keys) for name, keys in self.keys.items()}
+
+    @property
+    def corner(self) -> Shapes:
+        """The largest."""
+        return self._shape({key: high for key, (_, high) in self.spans.items()})
+
+    def shapes(self) -> Iterator[Shapes]:
+        """All of them."""
+        for sizes in itertools.product(*(range(low, high + 1) for low, high in self.spans.values())):
+            yield self._shape(dict(zip(self.spans, sizes, strict=True)))
+
+    def samples(self) -> list[Shapes]:
+        """Some of them, the upper corner first. Dimensions with the same range move together, as those of one symbol do."""
+        spans = sorted({span for span in self.spans.values() if span[0] < span[1]})
+        seeded = random.Random(0)
+        fractions = [dict.fromkeys(spans, f) for f in (1.0, 0.0, 0.9, 0.75, 0.5, 0.25, 0.1)]
+        fractions += [dict.fromkeys(spans, 1.0) | {span: 0.0} for span in spans]
+        fractions += [{span: seeded.random() for span in spans} for _ in range(8)]
+        found: list[Shapes] = []
+        for at in fractions:
+            sizes = {
+                key: low + round((high - low) * at.get((low, high), 0.0)) for key, (low, high) in self.spans.items()
+            }
+            if self._shape(sizes) not in found:
+                found.append(self._shape(sizes))
+        return found
+
+    def check(self, shapes: Mapping[str, Sequence[int]]) -> None:
+        """Raises UsageError when dimensions that are one size have several."""
+        seen: dict[str, tuple[str, int, int]] = {}
+        for name, shape in shapes.items():
+            for axis, (key, size) in enumerate(zip(self.keys.get(name, ()), shape, strict=False)):
+                other, place, first = seen.setdefault(key, (name, axis, size))
+                if first != size:
+                    raise UsageError(
+                        f"dimension {key!r} has two sizes, which is outside the session's bounds", code=104, tensor=name,
+                        expected=f"{first}, as axis {place} of input {other!r}", got=f"{size} as axis {axis} of input {name!r}",
+                        hint="give the dimensions of one name different bounds where they are sizes of their own",
+                    )  # fmt: skip

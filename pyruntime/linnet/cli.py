@@ -333,32 +333,27 @@ def plan(
     as_json: bool,
 ) -> None:
     """Show the memory that a MODEL takes: exactly for one shape, at most for a range of shapes."""
-    from linnet.bounds import parse, samples, text_of
-    from linnet.session import Session
+    from linnet.bounds import parse, text_of
+    from linnet.planner import Planner
 
     pairs = _pairs(inputs, "--input x=1..8,3,?,?")
     try:
         given = {name: parse(name, text) for name, text in pairs}
     except UsageError as error:
         raise CommandLineError(**vars(error)) from None
-    session = Session(model, signature, threads=threads, isa_max=isa_max, bounds=given, strict_dims=strict_dims)
-    bound, corner = session.bound, samples(session._ranges)[0]
-    assert bound is not None
-    exact = bound.planned == 1
-    if not exact:
-        session = Session(session.model, signature, threads=threads, isa_max=isa_max, input_shapes=corner)
-    elif session._last is None:
-        session._planned(corner, None)
-    info, memory = session.plan_info, session.memory
+    planner = Planner(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims)
+    bound = planner.plan_bounds(given)
+    exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
     report = {
-        "model": str(model), "signature": signature, "shapes": corner, "exact": exact, "memory": memory,
-        "bound": {**bound.regions, "total": bound.total}, "arena": bound.arena, "later_segments": bound.later,
-        "unbounded": bound.unbounded, "shapes_planned": bound.planned, "shapes_refused": bound.refused, "plan": info,
+        "model": str(model), "signature": signature, "shapes": bound.largest, "exact": exact, "memory": memory,
+        "bound": bound.regions, "arena": bound.arena, "later_segments": bound.later, "unbounded": bound.unbounded,
+        "shapes_inside": bound.shapes, "every_shape_planned": bound.every, "shapes_planned": bound.planned,
+        "shapes_refused": bound.refused, "plan": info,
     }  # fmt: skip
     if as_json:
         click.echo(json.dumps(report))
         return
-    click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in corner.items()))
+    click.echo(f"{model}: " + ", ".join(f"{name} [{text_of(shape)}]" for name, shape in bound.largest.items()))
     click.echo(
         f"{_count(info['steps'], 'step')}, {_count(info['segments'], 'segment')}, "
         f"{_count(info['threads'], 'thread')}, {info['isa']}, "
@@ -366,17 +361,23 @@ def plan(
     )
     columns = (">bytes",) if exact else (">at the largest shape", ">at most")
     table = _table("Memory", "region", *columns)
+    later = "no bound" if bound.unbounded else f"{bound.later:,}"
     for name, value in memory.items():
-        table.add_row(_region(name), f"{value:,}", *(() if exact else (f"{bound.regions[name]:,}",)))
-    if bound.later or bound.unbounded:
-        text = "no bound" if bound.unbounded else f"{bound.later:,}"
-        table.add_row("later segments", *((text,) if exact else ("", text)))
+        if name == "total" and (bound.later or bound.unbounded):
+            table.add_row("later segments", *((later,) if exact else ("", later)))
+        most = "no bound" if name == "total" and bound.unbounded else f"{bound.regions[name]:,}"
+        table.add_row(_region(name), *((most,) if exact else (f"{value:,}", most)))
     _show(table)
     if bound.unbounded:
-        click.echo(f"no bound for what depends on data: {bound.unbounded}")
-    else:
-        inside = "" if exact else " for every shape inside"
-        click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes{inside}")
+        click.echo(f"no bound: {bound.unbounded}")
+        return
+    inside = "" if exact else f" for each of the {bound.shapes:,} shapes inside"
+    click.echo(f"at most {bound.total:,} bytes, with an arena of {bound.arena:,} bytes{inside}")
+    if not exact:
+        made = (
+            "every shape was planned" if bound.every else "by construction: any shape fits in the places of the largest"
+        )
+        click.echo(made)
 
 
 @cli.command(short_help="Time a model and every op of it.")

@@ -366,7 +366,7 @@ class _Estimate:
     def plan(self, graph: Graph, strict: bool) -> None:
         """strict: what the file or its plan is refused for, at sizes that nobody assumed, is a problem of the model."""
         from linnet.model import Model
-        from linnet.session import Session
+        from linnet.planner import Planner
 
         try:
             model = Model(graph)
@@ -380,10 +380,11 @@ class _Estimate:
                 self.note = self.note or "an input has no rank: give --input"
                 return
             try:
-                session = Session(model, input_shapes=shapes, devices=self.devices)
+                planner = Planner(model, devices=self.devices)
+                planner.plan(shapes)
                 self.shapes = {name: list(shape) for name, shape in shapes.items()}
-                self.regions, self.steps = dict(session.memory), session.steps
-                if session.plan_info["segments"] > 1:
+                self.regions, self.steps = dict(planner.memory), planner.steps
+                if planner.plan_info["segments"] > 1:
                     also = "parts whose shapes depend on data are planned while running and come on top"
                     self.note = "; ".join(filter(None, (self.note, also)))
                 return

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from linnet import _dim_names
+from linnet import _dim_names, bounding
 from linnet._generated.ffi import ffi
 from linnet._library import exception, library
-from linnet.bounds import Dim, MemoryBound, Range, inside, resolve, samples, text_of
-from linnet.errors import GraphError, ResourceError, UsageError
+from linnet.bounds import REGIONS, Dim, MemoryBound, Range, Shapes, Space, inside, resolve, text_of
+from linnet.errors import UsageError
 from linnet.graph import DTYPE_NAMES, Graph, numpy_dtype
 from linnet.model import (
     Array,
@@ -35,10 +35,6 @@ from linnet.model import (
 )
 
 _PLANS_KEPT = 8
-_MEMORY = (
-    "activations", "scratch", "packed_weights", "constants", "variables", "io", "bookkeeping", "total", "mapped",
-    "lower_bound", "naive", "gradients",
-)  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,12 +57,13 @@ class Step:
 class _Planned:
     """A plan and its session for one set of shapes and fetches, with NumPy views of the input and output buffers."""
 
-    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "session")
+    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "segmented", "session")
 
     def __init__(self, plan: Any, session: Any, key: Any) -> None:
         lib = library()
         self.plan, self.session, self.key = plan, session, key
         self.error = ffi.new("linnet_error *")
+        self.segmented = bounding.info_of(plan).segments > 1
         info = ffi.new("linnet_tensor_info *")
         self.feeds: list[tuple[str, Array, np.dtype[Any], tuple[int, ...]]] = []
         for i in range(lib.linnet_plan_input_count(plan)):
@@ -112,14 +109,17 @@ class Session:
     isa_max: one of isa_names(). fetches: names of outputs or of any tensor, None for all outputs of the signature.
     input_shapes: plans at once for inputs whose shape is not fixed, instead of at the first run. store: variables shared
     with other sessions of the same Model; a private one otherwise. trace: time every step (see `steps`). reference: only
-    scalar kernels, no fusion. max_bytes: refuse plans that need more; a training step first recomputes values instead of
-    keeping them (the same bits, more time), as far as that helps. devices: extension devices (load_device), preferred to
-    the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated otherwise.
+    scalar kernels, no fusion. max_bytes: of everything that the session holds (memory_kept): plans of shapes met before are
+    given up for a new one, and a plan that needs more alone is refused (GraphError); a training step first recomputes
+    values instead of keeping them (the same bits, more time), as far as that helps. devices: extension devices
+    (load_device), preferred to the CPU. arena: writable memory, 64-byte aligned, for activations and scratch; allocated
+    otherwise.
     count_special: after each run, count what `special` tells (slow). Every run holds the session's own lock, so threads
     may share a session, one at a time.
     bounds: per input, for each dimension a number, (least, most), or None for what the model declares; or the same as
-    text, "1..8,3,?,?". Then `bound` is the
-    most that any shape inside takes, one arena of that size serves all plans, and a run outside is refused (UsageError).
+    text, "1..8,3,?,?". Then `bound` is the most that any shape inside takes, one arena serves all plans, no shape inside is
+    refused for its memory, and a run outside is refused (UsageError). max_bytes with bounds: GraphError at
+    once where it is too little; what is more than `bound.total` keeps plans of shapes met before.
     verify: whether the weights are checked against their digests before anything runs (see Model).
     strict_dims: True refuses shapes that give open dimensions of one name several sizes (UsageError); False warns once, and
     runs with the sizes given. None: True where the signature updates variables, as gradients count on the names.
@@ -172,7 +172,16 @@ class Session:
         self._last: _Planned | None = None
         self._last_fetches: Sequence[str] | None = None
         self._ranges: dict[str, Range] = {}
+        self._space: Space | None = None
+        self._frame: Shapes | None = None  # shapes of the plan in whose places any plan inside the bounds fits
+        self._limit = max_bytes  # of everything that is held: it is this that drops plans
         self.bound: MemoryBound | None = None
+        self._begin(bounds, input_shapes)
+
+    def _begin(
+        self, bounds: Mapping[str, Sequence[Dim] | str] | None, input_shapes: Mapping[str, Sequence[int]] | None
+    ) -> None:
+        """What is planned and taken at once."""
         if bounds is not None:
             self._take_bounds(resolve(bounds, self.inputs))
         shapes = {name: tuple(int(d) for d in shape) for name, shape in (input_shapes or {}).items()}
@@ -183,42 +192,28 @@ class Session:
             self._planned(shapes, self._fetches)
 
     def _take_bounds(self, ranges: dict[str, Range]) -> None:
-        """Plans the shapes of the range that say what it takes, and gets the arena."""
-        lib, info, error = library(), ffi.new("linnet_plan_info *"), ffi.new("linnet_error *")
-        info.struct_size = ffi.sizeof("linnet_plan_info")
-        regions, most, later, unbounded, refused = dict.fromkeys(_MEMORY, 0), 0, 0, "", 0
-        shapes = samples(ranges)
-        for i, one in enumerate(shapes):
-            try:
-                plan = self._make_plan(one, self._fetches)
-            except GraphError:
-                if i == 0:
-                    raise  # the upper corner must be a shape that the model takes
-                refused += 1
-                continue
-            lib.linnet_plan_get_info(plan, info)
-            regions = {name: max(value, int(getattr(info, name))) for name, value in regions.items()}
-            bytes_ = ffi.new("uint64_t *")
-            if lib.linnet_plan_bound(plan, bytes_, error):
-                failure = exception(error)
-                if not isinstance(failure, GraphError):
-                    raise failure
-                unbounded, bytes_[0] = unbounded or str(failure), info.total
-            most, later = max(most, int(bytes_[0])), max(later, int(bytes_[0] - info.total))
-        self.bound = MemoryBound(regions, most, later, unbounded, len(shapes), refused)
-        self._ranges = ranges
-        if not unbounded:
-            self._max_bytes = min(self._max_bytes or most, most)
-        if self._arena is None:
-            try:
-                memory = np.empty(self.bound.arena + 64, np.uint8)
-            except MemoryError:
-                raise ResourceError(
-                    "no memory for an arena of these bounds", code=401, got=f"{self.bound.arena:,} bytes",
-                    hint="give smaller bounds",
-                ) from None  # fmt: skip
-            start = -memory.ctypes.data % 64
-            self._arena = ffi.from_buffer(memory[start : start + self.bound.arena], require_writable=True)
+        """Finds out what shapes in the range take at most, and gets the arena."""
+        self.bound, self._frame = bounding.find(self, ranges)
+        self._ranges, self._space = ranges, Space(ranges, self.model.dim_names(self.signature))
+        if not self.bound.unbounded:
+            self._max_bytes = self._limit = self._max_bytes or self.bound.total
+        if not self.bound.unbounded or self._arena is None:
+            self._arena = bounding.arena_for(self.bound, self._arena)
+
+    @property
+    def _arena_bytes(self) -> int:
+        return 0 if self._arena is None else len(self._arena)
+
+    def _fits_arena(self, plan: Any) -> bool:
+        """Whether there is an arena for all plans, and this one's is not larger."""
+        info = bounding.info_of(plan)
+        return self._arena is not None and int(info.activations + info.scratch) <= len(self._arena)
+
+    def _drop_oldest(self) -> None:
+        """Gives back the plan and the session that were used longest ago."""
+        _, dropped = self._plans.popitem(last=False)
+        if self._last is dropped:
+            self._last = None
 
     def _check_shape(self, spec: TensorSpec, shape: tuple[int, ...]) -> None:
         if not fits(shape, spec.shape):
@@ -258,6 +253,7 @@ class Session:
                         break
                 else:
                     return last.run()
+            del last  # it may have to make room
             return self._run_slowly(feeds, fetches)
 
     def _run_slowly(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None) -> dict[str, Array]:
@@ -308,10 +304,11 @@ class Session:
         key = (tuple(sorted(shapes.items())), fetches)
         planned = self._plans.get(key)
         if planned is None:
-            planned = self._plan(shapes, fetches, key)
-            self._plans[key] = planned
-            if len(self._plans) > _PLANS_KEPT:
-                self._plans.popitem(last=False)
+            if self._space is not None:
+                self._space.check(shapes)
+            while len(self._plans) >= _PLANS_KEPT:
+                self._drop_oldest()
+            planned = self._plans[key] = self._plan(shapes, fetches, key)
         else:
             self._plans.move_to_end(key)
         self._last = planned
@@ -330,7 +327,11 @@ class Session:
             self._warned = True
             warnings.warn(_dim_names.text_of(found), stacklevel=2)
 
-    def _make_plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Any:
+    def _make_plan(
+        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *,
+        frame: Shapes | None = None, max_bytes: int | None = None,
+    ) -> Any:  # fmt: skip
+        """frame: shapes at least as large, whose plan this one takes no more than. max_bytes: instead of the session's."""
         lib, error = library(), ffi.new("linnet_error *")
         config = ffi.new("linnet_plan_config *")
         lib.linnet_plan_config_init(config)
@@ -339,14 +340,9 @@ class Session:
         dynamic = [n for n in shapes if (d := self._specs[n].shape) is None or None in d]
         if dynamic:
             self._check_dims(shapes)
-        array = ffi.new("linnet_shape[]", max(len(dynamic), 1))
-        for i, name in enumerate(dynamic):
-            keep.append(ffi.new("char[]", name.encode()))
-            if len(shapes[name]) > 8:
-                raise wrong_shape(self._specs[name], shapes[name])
-            array[i].input, array[i].rank = keep[-1], len(shapes[name])
-            array[i].dims = list(shapes[name])
-        config.shapes, config.shape_count = array, len(dynamic)
+        config.shapes, config.shape_count = self._rows(shapes, dynamic, keep), len(dynamic)
+        if frame is not None:
+            config.bounds, config.bound_count = self._rows(frame, dynamic, keep), len(dynamic)
         if fetches is not None:
             texts = [ffi.new("char[]", name.encode()) for name in fetches]
             names = ffi.new("char *[]", texts or [ffi.NULL])
@@ -360,8 +356,10 @@ class Session:
             pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
             keep.append(pointers)
             config.devices, config.device_count = pointers, len(self._devices)
-        config.reference, config.max_bytes = int(self._reference), self._max_bytes
         config.strict_dims = bool(self._strict_dims)
+        config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
+        if max_bytes is not None:
+            config.max_bytes = max_bytes
         out = ffi.new("linnet_plan **")
         if lib.linnet_plan_create(self.model.pointer, config, out, error):
             failure = exception(error)
@@ -370,12 +368,23 @@ class Session:
             raise failure
         return ffi.gc(out[0], lib.linnet_plan_free)
 
+    def _rows(self, shapes: Mapping[str, tuple[int, ...]], names: Sequence[str], keep: list[Any]) -> Any:
+        """The shapes of these inputs as linnet_shape; keep: what they point to."""
+        rows = ffi.new("linnet_shape[]", max(len(names), 1))
+        keep.append(rows)
+        for row, name in zip(rows, names, strict=False):
+            if len(shapes[name]) > 8:
+                raise wrong_shape(self._specs[name], shapes[name])
+            keep.append(ffi.new("char[]", name.encode()))
+            row.input, row.rank, row.dims = keep[-1], len(shapes[name]), list(shapes[name])
+        return rows
+
     def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> _Planned:
-        lib, error, plan = library(), ffi.new("linnet_error *"), self._make_plan(shapes, fetches)
+        lib, error, plan = library(), ffi.new("linnet_error *"), bounding.fitting(self, shapes, fetches)
         session_config = ffi.new("linnet_session_config *")
         lib.linnet_session_config_init(session_config)
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
-        if self._arena is not None:
+        if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)
         session_out = ffi.new("linnet_session **")
         if lib.linnet_session_create(plan, self.variables.pointer, session_config, session_out, error):
@@ -391,30 +400,24 @@ class Session:
         return self._last
 
     def _info(self) -> Any:
-        info = ffi.new("linnet_plan_info *")
-        info.struct_size = ffi.sizeof("linnet_plan_info")
-        library().linnet_plan_get_info(self._current().plan, info)
-        return info
+        return bounding.info_of(self._current_plan())
+
+    def _current_plan(self) -> Any:
+        return self._current().plan
 
     @property
     def memory(self) -> dict[str, int]:
         """Exact bytes by region of the plan used last; the regions are those of linnet_plan_info."""
         info = self._info()
-        return {name: int(getattr(info, name)) for name in _MEMORY}
+        return {name: int(getattr(info, name)) for name in REGIONS}
 
     @property
     def memory_kept(self) -> int:
         """Bytes of everything that is kept now: the model, the store, all plans for shapes met lately, and the packed
         weights that they share (with other sessions of the Model too)."""
-        lib, info = library(), ffi.new("linnet_plan_info *")
+        lib = library()
         total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
-        for planned in self._plans.values():
-            info.struct_size = ffi.sizeof("linnet_plan_info")
-            lib.linnet_plan_get_info(planned.plan, info)
-            total += int(info.total - info.packed_weights - info.variables) - self.model._structure
-            if self._arena is not None:
-                total -= int(info.activations + info.scratch)
-        return total + (0 if self._arena is None else len(self._arena))
+        return total + self._arena_bytes + sum(lib.linnet_session_bytes(p.session) for p in self._plans.values())
 
     @property
     def plan_info(self) -> dict[str, Any]:
@@ -428,14 +431,14 @@ class Session:
     @property
     def steps(self) -> list[Step]:
         """The steps of the plan used last; with trace=True, with their mean times."""
-        planned, lib = self._current(), library()
+        plan, lib = self._current_plan(), library()
         info, steps = ffi.new("linnet_step_info *"), []
         for i in range(self._info().steps):
             info.struct_size = ffi.sizeof("linnet_step_info")
             if self._trace:
-                lib.linnet_session_get_step(planned.session, i, info)
+                lib.linnet_session_get_step(self._current().session, i, info)
             else:
-                lib.linnet_plan_get_step(planned.plan, i, info)
+                lib.linnet_plan_get_step(plan, i, info)
             runs = int(info.runs)
             steps.append(
                 Step(

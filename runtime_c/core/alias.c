@@ -99,8 +99,15 @@ static bool view_of(const ln_work *w, const ln_work_node *node, int o, ln_tensor
     }
 }
 
+/* Whether the copy is a view at every shape, or at none. */
+static bool always_view(const ln_copy_attributes *a) {
+    return a->kind == LN_COPY_KIND_IDENTITY || a->kind == LN_COPY_KIND_BITCAST || a->kind == LN_COPY_KIND_RESHAPE ||
+           a->kind == LN_COPY_KIND_SQUEEZE || a->kind == LN_COPY_KIND_UNSQUEEZE;
+}
+
 bool ln_is_view(const ln_work *w, const ln_work_node *node) {
     if (node->op == NULL || node->op->id != LN_OP_COPY || node->n_outputs == 0 || node->inputs[0] < 0) return false;
+    if (w->frame != NULL && !always_view(node->attributes)) return false;
     if (ln_value_at(w, node->inputs[0])->host != NULL) return false;
     for (int o = 0; o < node->n_outputs; ++o) {
         ln_tensor view;

@@ -20,4 +20,6 @@ size_t linnet_dtype_size(int dtype) { return ln_dtype_size(dtype); }
 
 const char *linnet_isa_name(int i) { return i <= ln_isa_detect() ? ln_isa_text(i) : NULL; }
 
+uint64_t linnet_memory_available(void) { return ln_memory_available(); }
+
 int linnet_default_threads(void) { return ln_default_thread_count(); }

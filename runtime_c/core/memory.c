@@ -2,6 +2,9 @@
  * Nothing else in the library calls malloc. */
 #include "core/memory.h"
 
+#include "core/error.h"
+#include "core/platform.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +46,22 @@ void ln_memory_free(ln_memory *memory, void *pointer, size_t size) {
     size = ln_round_up(size ? size : 1, LN_ALIGNMENT);
     memory->bytes -= size;
     memory->allocator.free(memory->allocator.context, pointer, size);
+}
+
+linnet_status ln_memory_check(const ln_memory *memory, uint64_t bytes, linnet_error *error) {
+    enum { LEAST_CHECKED = 64 << 20 }; /* asking takes some 30 us, touching that much memory a thousand times as long */
+    const bool addressable = bytes <= SIZE_MAX / 2;
+    if (addressable && (bytes < LEAST_CHECKED || memory->allocator.alloc != default_alloc)) return LINNET_OK;
+    const uint64_t available = addressable ? ln_memory_available() : SIZE_MAX / 2;
+    if (bytes <= available) return LINNET_OK;
+    ln_fail(error, LINNET_OUT_OF_MEMORY,
+            addressable ? "a run needs more memory than the machine has left"
+                        : "a run needs more memory than a process of this machine can address");
+    ln_expected(error, "at most %llu bytes more%s", (unsigned long long)available,
+                addressable ? ", swap and limits of control groups counted" : "");
+    ln_got(error, "%llu bytes", (unsigned long long)bytes);
+    return ln_hint(error,
+                   "give smaller shapes, such as a smaller batch; linnet_plan_get_info tells the need beforehand");
 }
 
 void ln_pool_init(ln_pool *pool, ln_memory *memory) {

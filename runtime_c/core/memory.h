@@ -14,6 +14,11 @@ void ln_memory_init(ln_memory *memory, const linnet_allocator *allocator); /* NU
 void *ln_memory_alloc(ln_memory *memory, size_t size);                     /* 64-byte aligned, not zeroed, or NULL */
 void ln_memory_free(ln_memory *memory, void *pointer, size_t size);
 
+/* OUT_OF_MEMORY, with both numbers, when so many bytes more are not to be had: where memory is lent before it is there,
+ * malloc gives what the process is later killed for. A host's own allocator is taken at its word, and small sizes are
+ * not looked into. */
+linnet_status ln_memory_check(const ln_memory *memory, uint64_t bytes, linnet_error *error);
+
 /* Bump allocator in growing blocks; all is freed together. */
 typedef struct ln_pool_block ln_pool_block;
 typedef struct ln_pool {

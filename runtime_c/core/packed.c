@@ -102,12 +102,44 @@ static ln_packed *make(ln_program *program, const ln_step *step) {
     return p;
 }
 
-static void release(ln_program *program) {
+static uint64_t release(ln_program *program) {
+    uint64_t freed = 0;
     for (int32_t i = 0; i < program->n_packed; ++i) {
         ln_packed *p = program->packed[i];
-        if (p != NULL && --p->references == 0) ln_memory_free(&program->model->packed, p, p->size);
+        if (p != NULL && --p->references == 0) {
+            freed += p->size;
+            ln_memory_free(&program->model->packed, p, p->size);
+        }
         program->packed[i] = NULL;
     }
+    return freed;
+}
+
+/* Under the model's lock: takes a share in what others hold. Returns the bytes that are still to be made, or more where
+ * the program and its bodies pack the same. */
+static uint64_t share(ln_program *program) {
+    uint64_t missing = 0;
+    int32_t seen = 0;
+    for (int32_t i = 0; i < program->n_steps; ++i) {
+        const ln_step *step = &program->steps[i];
+        for (int k = 0; k < 2; ++k)
+            if (step->bodies[k] != NULL) missing += share(step->bodies[k]);
+        if (step->packed < seen || program->packed[step->packed] != NULL) continue;
+        seen = step->packed + 1; /* of steps that pack the same, the first */
+        ln_packed *p = find(program, step);
+        if (p == NULL)
+            missing += ln_packed_size(&step->call);
+        else
+            ++(program->packed[step->packed] = p)->references;
+    }
+    return missing;
+}
+
+uint64_t ln_program_share(ln_program *program) {
+    ln_lock_exclusive(&program->model->lock);
+    const uint64_t missing = share(program);
+    ln_unlock(&program->model->lock);
+    return missing < program->packed_bytes ? missing : program->packed_bytes;
 }
 
 /* Under the model's lock, which also guards what the program's memory counts. */
@@ -117,7 +149,7 @@ static linnet_status pack(ln_program *program, linnet_error *error) {
     for (int32_t i = 0; i < program->n_steps; ++i)
         for (int k = 0; k < 2 && status == LINNET_OK; ++k)
             if (program->steps[i].bodies[k] != NULL) status = pack(program->steps[i].bodies[k], error);
-    if (program->n_packed == 0 || status != LINNET_OK || program->packed[0] != NULL) return status;
+    if (program->n_packed == 0 || status != LINNET_OK || program->listed) return status;
     for (int32_t i = 0; status == LINNET_OK && i < program->n_steps; ++i) {
         const ln_step *step = &program->steps[i];
         if (step->packed < 0 || program->packed[step->packed] != NULL) continue;
@@ -140,6 +172,7 @@ static linnet_status pack(ln_program *program, linnet_error *error) {
         blob->data = NULL;
     }
     program->next = model->packed_programs;
+    program->listed = true;
     model->packed_programs = program;
     return LINNET_OK;
 }
@@ -158,12 +191,20 @@ const void *ln_program_packed(const ln_program *program, const ln_step *step) {
     return step->packed >= 0 ? content(program->packed[step->packed]) : NULL;
 }
 
-void ln_program_unpack(ln_program *program) {
-    if (program->n_packed == 0 || program->packed == NULL || program->packed[0] == NULL) return;
+uint64_t ln_program_unpack(ln_program *program) {
+    uint64_t freed = 0;
+    for (int32_t i = 0; program->n_bodies > 0 && i < program->n_steps; ++i)
+        for (int k = 0; k < 2; ++k)
+            if (program->steps[i].bodies[k] != NULL) freed += ln_program_unpack(program->steps[i].bodies[k]);
+    if (program->n_packed == 0 || program->packed == NULL) return freed;
     ln_lock_exclusive(&program->model->lock);
-    ln_program **at = &program->model->packed_programs;
-    while (*at != program) at = &(*at)->next;
-    *at = program->next;
-    release(program);
+    if (program->listed) {
+        ln_program **at = &program->model->packed_programs;
+        while (*at != program) at = &(*at)->next;
+        *at = program->next;
+        program->listed = false;
+    }
+    freed += release(program);
     ln_unlock(&program->model->lock);
+    return freed;
 }

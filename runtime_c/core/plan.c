@@ -57,6 +57,8 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
         wrong = "bounds";
     else if (c->fetch_count < 0 || (c->fetch_count > 0 && c->fetches == NULL))
         wrong = "fetches";
+    else if (c->reference < 0 || c->reference > 2)
+        wrong = "reference";
     else if (c->threads < 0 || c->threads > 1024)
         wrong = "threads";
     else if (c->device_count < 0 || c->device_count > 32 || (c->device_count > 0 && c->devices == NULL))
@@ -161,7 +163,8 @@ static void count_bytes(linnet_plan *plan) {
 }
 
 /* target: bytes of the arena to which values of a training step are recomputed instead of kept; 0: all are kept. */
-static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, linnet_error *error) {
+static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint64_t target, ln_frame *frame,
+                           linnet_error *error) {
     ln_memory temporary;
     ln_memory_init(&temporary, &plan->memory.allocator);
     ln_work w;
@@ -174,6 +177,7 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     w.max_bytes = plan->max_bytes;
     w.target = target;
     w.reference = plan->reference;
+    w.frame = frame;
     w.devices = plan->devices;
     w.n_devices = plan->n_devices;
     linnet_status status = ln_pass_expand(&w, plan->signature, c);
@@ -192,18 +196,36 @@ static linnet_status build(linnet_plan *plan, const linnet_plan_config *c, uint6
     return LINNET_OK;
 }
 
+/* In the places of the plan of the bounds. */
+static linnet_status build_in_frame(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
+    ln_memory temporary;
+    ln_frame frame = {0};
+    linnet_plan_config bounds = *c;
+    ln_memory_init(&temporary, &plan->memory.allocator);
+    ln_pool_init(&frame.pool, &temporary);
+    bounds.shape_count = 0;
+    linnet_status status = build(plan, &bounds, 0, &frame, error);
+    if (status == LINNET_OK && c->shape_count > 0) {
+        ln_program_free(&plan->program);
+        status = build(plan, c, 0, &frame, error);
+    }
+    ln_pool_free(&frame.pool);
+    return status != LINNET_OK ? status : ln_check_bound(plan->max_bytes, plan->info.total, error);
+}
+
 /* A training step that is too large is planned anew, with fewer values kept: what is not in the arena is only known
  * then, and grows with the steps. The last time nothing is kept that need not be. */
 static linnet_status fit(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
     enum { ATTEMPTS = 8 };
-    linnet_status status = build(plan, c, 0, error);
+    if (c->reference == 2) return build_in_frame(plan, c, error);
+    linnet_status status = build(plan, c, 0, NULL, error);
     const uint64_t most = plan->max_bytes > 0 ? plan->max_bytes : UINT64_MAX;
     uint64_t least = plan->info.total, target = plan->info.lower_bound;
     for (int i = 1; status == LINNET_OK && plan->info.total > most && plan->program.ordered && target > 1; ++i) {
         const uint64_t over = (plan->info.total - most) * (uint64_t)i, held = plan->info.lower_bound;
         target = i < ATTEMPTS && held <= target && over < held ? held - over : 1;
         ln_program_free(&plan->program);
-        status = build(plan, c, target, error);
+        status = build(plan, c, target, NULL, error);
     }
     if (status != LINNET_OK || plan->info.total <= most) return status;
     if (plan->info.total < least) least = plan->info.total;
@@ -243,6 +265,8 @@ linnet_status linnet_plan_create(linnet_model *model, const linnet_plan_config *
     *out = plan;
     return LINNET_OK;
 }
+
+uint64_t linnet_plan_share(linnet_plan *plan) { return plan != NULL ? ln_program_share(&plan->program) : 0; }
 
 linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_plan_info *info) {
     if (plan == NULL || info == NULL || info->struct_size != sizeof *info) return LINNET_INVALID_ARGUMENT;

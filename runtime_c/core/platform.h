@@ -1,5 +1,5 @@
 /* platform.h - the few things that the operating system gives: file mapping, clock, threads, locks, atomic counts.
- * core/platform_posix.c is the only file that may include operating-system headers. */
+ * core/platform_posix.c and platform_machine.c are the only files that may include operating-system headers. */
 #ifndef LN_PLATFORM_H
 #define LN_PLATFORM_H
 
@@ -61,6 +61,12 @@ int ln_default_thread_count(void);
 /* Linux: threads that the control groups of a process (its /proc/.../cgroup file; both versions, at `mount`) grant time
  * for, at least 1; INT_MAX without a quota. */
 int ln_cpu_quota(const char *groups, const char *mount);
+
+/* Bytes that this process can still take before its machine, or a control group around it, has none left, free swap
+ * included. Other systems than Linux: what the machine has in all; UINT64_MAX where nobody tells. */
+uint64_t ln_memory_available(void);
+/* Linux: that, from a /proc/meminfo, a process's /proc/.../cgroup and where control groups are mounted. */
+uint64_t ln_memory_left(const char *meminfo, const char *groups, const char *mount);
 
 /* AArch64 only: what the operating system reports. */
 enum ln_arm_feature { LN_ARM_DOTPROD = 1, LN_ARM_FP16 = 2, LN_ARM_I8MM = 4, LN_ARM_CRC = 8 };

@@ -1,7 +1,8 @@
-/* platform_posix.c - files, clock, locks and threads on POSIX systems: the only file with operating-system headers.
+/* platform_posix.c - files, clock, locks and threads on POSIX systems. Operating-system headers are here and in
+ * platform_machine.c only.
  * Thread pool: each worker has its own ticket, so the caller only ever waits for the workers it gave work to. */
 #if !defined(_GNU_SOURCE)
-#define _GNU_SOURCE 1 /* CPU_SET, sched_getaffinity */
+#define _GNU_SOURCE 1
 #endif
 
 #include "core/platform.h"
@@ -18,12 +19,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__linux__)
-#include <sched.h>
-#endif
-#if defined(__linux__) && defined(__aarch64__)
-#include <sys/auxv.h>
-#endif
 
 /* ---- clock and files --------------------------------------------------------------------------------------------- */
 
@@ -366,114 +361,4 @@ void ln_threads_run(ln_threads *threads, linnet_task task, void *argument, int c
     }
     if (count > 0) task(argument, 0);
     if (count > 1) event_wait(&threads->done, before, &threads->active);
-}
-
-/* ---- cores ------------------------------------------------------------------------------------------------------- */
-
-#if defined(__linux__)
-/* The beginning of a small file, "" when there is none. */
-static void read_text(const char *path, char *text, size_t size) {
-    const int file = open(path, O_RDONLY | O_CLOEXEC);
-    const ssize_t length = file < 0 ? 0 : read(file, text, size - 1);
-    if (file >= 0) close(file);
-    text[length > 0 ? length : 0] = 0;
-}
-
-/* Cores' worth of time that "quota period" grants, rounded up; INT_MAX for "max", -1 and what is no such text. */
-static int granted(const char *quota, const char *period) {
-    const long long most = atoll(quota), each = atoll(period);
-    return most <= 0 || each <= 0 || most / each >= INT_MAX ? INT_MAX : (int)((most + each - 1) / each);
-}
-
-int ln_cpu_quota(const char *groups, const char *mount) {
-    char list[2048], path[512], text[64], period[64];
-    int least = INT_MAX;
-    read_text(groups, list, sizeof list);
-    for (char *rest = list, *line; (line = strtok_r(rest, "\n", &rest)) != NULL;) { /* id:controllers:/path */
-        char *controllers = strchr(line, ':'), *group = controllers != NULL ? strchr(controllers + 1, ':') : NULL;
-        if (group == NULL) continue;
-        *group++ = 0;
-        const bool unified = controllers[1] == 0;
-        snprintf(text, sizeof text, ",%s,", controllers + 1);
-        if (!unified && strstr(text, ",cpu,") == NULL) continue;
-        for (;;) { /* every group around this one has its say */
-            snprintf(path, sizeof path, "%s%s%s/%s", mount, unified ? "" : "/cpu", group,
-                     unified ? "cpu.max" : "cpu.cfs_quota_us");
-            read_text(path, text, sizeof text);
-            if (unified) {
-                const char *second = strchr(text, ' ');
-                least = (int)ln_min(least, granted(text, second != NULL ? second : ""));
-            } else {
-                snprintf(path, sizeof path, "%s/cpu%s/cpu.cfs_period_us", mount, group);
-                read_text(path, period, sizeof period);
-                least = (int)ln_min(least, granted(text, period));
-            }
-            char *last = strrchr(group, '/');
-            if (last == NULL) break;
-            *last = 0;
-        }
-    }
-    return least;
-}
-
-/* A number from a file of /sys about one core; -1 when there is none. */
-static long core_fact(int core, const char *name) {
-    char path[128], text[32];
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/%s", core, name);
-    read_text(path, text, sizeof text);
-    if (text[0] == 0) return -1;
-    long value = 0;
-    for (const char *c = text; *c >= '0' && *c <= '9'; c++) value = value * 10 + (*c - '0');
-    return value;
-}
-
-/* Cores that share a capacity (big.LITTLE) are a cluster; the strongest in sum is the largest. Hyperthreads of one core
- * count once: their arithmetic units are the same. */
-int ln_default_thread_count(void) {
-    enum { MOST = 256 };
-    long capacity[MOST], identity[MOST];
-    int count = 0, best = 1;
-    long best_sum = 0;
-    cpu_set_t allowed;
-    CPU_ZERO(&allowed);
-    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return 1;
-    for (int core = 0; core < CPU_SETSIZE && count < MOST; core++) {
-        long package, id, strength;
-        bool known = false;
-        if (!CPU_ISSET(core, &allowed)) continue;
-        package = core_fact(core, "topology/physical_package_id");
-        id = core_fact(core, "topology/core_id");
-        strength = core_fact(core, "cpu_capacity");
-        identity[count] = id < 0 ? -1 - core : (package < 0 ? 0 : package) * 65536 + id;
-        capacity[count] = strength < 0 ? 1024 : strength;
-        for (int i = 0; i < count && !known; i++)
-            known = identity[i] == identity[count] && capacity[i] == capacity[count];
-        count += !known;
-    }
-    for (int i = 0; i < count; i++) {
-        int members = 0;
-        for (int j = 0; j < count; j++) members += capacity[j] == capacity[i];
-        if (members * capacity[i] > best_sum) {
-            best_sum = members * capacity[i];
-            best = members;
-        }
-    }
-    return (int)ln_min(best, ln_cpu_quota("/proc/self/cgroup", "/sys/fs/cgroup"));
-}
-#else
-int ln_default_thread_count(void) {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    return cores > 0 && cores < 1024 ? (int)cores : 1;
-}
-#endif
-
-unsigned ln_arm_features(void) {
-#if defined(__linux__) && defined(__aarch64__)
-    /* Bits of the kernel's ABI (arch/arm64/include/uapi/asm/hwcap.h); old headers lack the names. */
-    unsigned long first = getauxval(AT_HWCAP), second = getauxval(26 /* AT_HWCAP2 */);
-    return (first >> 20 & 1 ? LN_ARM_DOTPROD : 0u) | (first >> 10 & 1 ? LN_ARM_FP16 : 0u) |
-           (second >> 13 & 1 ? LN_ARM_I8MM : 0u) | (first >> 7 & 1 ? LN_ARM_CRC : 0u);
-#else
-    return 0;
-#endif
 }

@@ -25,6 +25,33 @@ uint64_t ln_program_scratch(const ln_program *program, int threads) {
     return program->scratch_shared + program->scratch_thread * (uint64_t)threads;
 }
 
+/* The frame takes the places of this program's buffers, or they take those of the frame's. */
+static linnet_status place_in_frame(ln_work *w, ln_program *program) {
+    ln_frame *f = w->frame;
+    const int32_t n = w->buffers.count;
+    if (f->buffers == NULL) {
+        ln_work_buffer *buffers = ln_pool_array(&f->pool, n, sizeof *buffers);
+        if (buffers == NULL) return ln_work_no_memory(w);
+        if (n > 0) memcpy(buffers, w->buffers.items, (size_t)n * sizeof *buffers);
+        f->buffers = buffers;
+        f->count = n;
+        f->arena = program->arena;
+        return LINNET_OK;
+    }
+    bool same = n == f->count;
+    for (int32_t i = 0; same && i < n; ++i) {
+        ln_work_buffer *b = ln_buffer_at(w, i);
+        const ln_work_buffer *place = &f->buffers[i];
+        same = b->kind == place->kind && b->device == place->device && b->first == place->first &&
+               b->last == place->last && b->size <= place->size;
+        if (b->kind == LN_REGION_ARENA) b->offset = place->offset;
+    }
+    program->arena = program->devices[0].arena = f->arena;
+    if (same) return LINNET_OK;
+    ln_fail(w->error, LINNET_TOO_LARGE, "at these shapes a value is larger than at the bounds, or the graph another");
+    return ln_hint(w->error, "linnet_plan_config.reference = 2 is for graphs whose sizes only grow with their inputs");
+}
+
 /* Offsets of all buffers: the arena of each device by the planner, the rest one after the other. */
 static linnet_status place_memory(ln_work *w, ln_program *program) {
     const int32_t n = w->buffers.count;
@@ -73,7 +100,7 @@ static linnet_status place_memory(ln_work *w, ln_program *program) {
             memory->residents[next++] = (ln_resident){.host = v->host, .size = b->size, .offset = b->offset};
         }
     }
-    return LINNET_OK;
+    return w->frame != NULL ? place_in_frame(w, program) : LINNET_OK;
 }
 
 /* The most that the operands of updates take of the arena at once. */

@@ -90,7 +90,8 @@ typedef struct ln_program {
     int32_t packing_size;    /* a power of two */
     ln_packed **packed;      /* NULL until the first session; shared with other programs of the model */
     uint64_t packed_own;     /* bytes of them that this program was the first to need */
-    struct ln_program *next; /* of those of the model that have theirs */
+    struct ln_program *next; /* of those of the model that have theirs all: */
+    bool listed;
     bool reads_variables, writes_variables, parallel;
     struct ln_program *outer; /* of a body: the program that runs it */
     ln_work *rest;            /* what waits for data; NULL: nothing */
@@ -111,10 +112,13 @@ const ln_step *ln_packs_find(const ln_program *program, const ln_step *step);
 void ln_packs_enter(ln_program *program, const ln_step *step);
 /* Whether an earlier step of this plan, in any of its programs, packs the same. */
 bool ln_packed_before(const ln_program *root, const ln_step *step);
+/* Takes a share in what other programs of the model hold. Bytes that packing will still take. */
+uint64_t ln_program_share(ln_program *program);
 /* Fills `packed`, and frees what was folded for that alone. OUT_OF_MEMORY. */
 linnet_status ln_program_pack(ln_program *program, linnet_error *error);
 const void *ln_program_packed(const ln_program *program, const ln_step *step); /* NULL: the step needs none */
-void ln_program_unpack(ln_program *program);
+/* Gives its shares back; how many bytes nobody needs any more, its bodies' included. */
+uint64_t ln_program_unpack(ln_program *program);
 /* Bytes of scratch behind the arena: shared, then one part per thread. */
 uint64_t ln_program_scratch(const ln_program *program, int threads);
 

@@ -49,14 +49,12 @@ static int32_t write_key(const linnet_session *s, const ln_instance *instance, i
 static void free_instance(linnet_session *s, ln_instance *instance) {
     ln_segments_free(s, instance);
     if (instance->program != NULL) ln_instance_unbind(s, instance);
-    const size_t before = s->memory.bytes;
-    const uint64_t packed = instance->own.packed_own;
+    s->packed_bytes -= (size_t)ln_min((int64_t)s->packed_bytes, (int64_t)ln_program_unpack(&instance->own));
     ln_program_free(&instance->own);
     ln_memory_free(&s->memory, instance->memory, instance->memory_size);
     ln_memory_free(&s->memory, instance->key.words, (size_t)instance->key.count * sizeof(int64_t));
     ln_memory_free(&s->memory, instance->block, instance->block_size);
     ln_memory_free(&s->memory, instance, sizeof *instance);
-    s->segment_bytes -= ln_min((int64_t)s->segment_bytes, (int64_t)(before - s->memory.bytes + packed));
 }
 
 void ln_segments_free(linnet_session *s, ln_instance *instance) {
@@ -67,16 +65,38 @@ void ln_segments_free(linnet_session *s, ln_instance *instance) {
     }
 }
 
-static bool drop_oldest(linnet_session *s, ln_instance *parent, int keep) {
-    ln_instance **oldest = NULL;
-    int count = 0;
-    for (ln_instance **at = &parent->children; *at != NULL; at = &(*at)->sibling, ++count)
-        if (oldest == NULL || (*at)->last_run < (*oldest)->last_run) oldest = at;
-    if (oldest == NULL || count <= keep) return false;
-    ln_instance *gone = *oldest;
-    *oldest = gone->sibling;
+static bool drop(linnet_session *s, ln_instance **at) {
+    if (at == NULL) return false;
+    ln_instance *gone = *at;
+    *at = gone->sibling;
     free_instance(s, gone);
     return true;
+}
+
+/* Which of the children was run longest ago, or `oldest` if that was longer ago still; none that this run stands on. */
+static ln_instance **unused(const linnet_session *s, ln_instance *parent, ln_instance **oldest) {
+    for (ln_instance **at = &parent->children; *at != NULL; at = &(*at)->sibling)
+        if ((*at)->last_run != s->run_count && (oldest == NULL || (*at)->last_run < (*oldest)->last_run)) oldest = at;
+    return oldest;
+}
+
+/* What max_bytes is about: the plan's total, which counts the session without them, and the later segments. */
+static uint64_t held(const linnet_session *s) {
+    return s->plan->info.total + (s->memory.bytes - s->first_bytes) + s->packed_bytes;
+}
+
+uint64_t ln_session_free(const linnet_session *s) {
+    const uint64_t most = s->plan->max_bytes;
+    return most == 0 ? UINT64_MAX : most > held(s) ? most - held(s) : 0;
+}
+
+linnet_status ln_segments_make_room(linnet_session *s, ln_instance *last, uint64_t bytes, linnet_error *error) {
+    while (ln_session_free(s) < bytes) {
+        ln_instance **oldest = NULL;
+        for (ln_instance *parent = last; parent != NULL; parent = parent->parent) oldest = unused(s, parent, oldest);
+        if (!drop(s, oldest)) return ln_check_bound(s->plan->max_bytes, held(s) + bytes, error);
+    }
+    return ln_memory_check(&s->memory, bytes, error);
 }
 
 /* The waiting graph with everything that is known after the program has run. Without a session and an instance of it,
@@ -115,25 +135,34 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
     return status;
 }
 
-static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_instance *child, linnet_error *error) {
+/* lean: with reference kernels, which need little besides the values themselves. */
+static linnet_status plan_segment(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean,
+                                  linnet_error *error) {
     ln_memory temporary;
     ln_memory_init(&temporary, &s->memory.allocator);
     ln_work w;
     ln_budget budget;
     memset(&w, 0, sizeof w);
     linnet_status status = resume(parent->program, s, parent, &w, &temporary, &s->memory, &budget, error);
+    w.reference |= lean;
     if (status == LINNET_OK) status = ln_program_build(&w, &s->memory, &child->own);
     ln_work_free(&w);
-    if (status != LINNET_OK) return status;
-    child->program = &child->own;
-    return ln_program_pack(&child->own, error);
+    if (status == LINNET_OK) child->program = &child->own;
+    return status;
 }
 
+/* Packed weights and memory for a planned segment, once others have made room for them. */
 static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_error *error) {
-    const ln_program *p = child->program;
-    const size_t arena = (size_t)(p->arena + ln_program_scratch(p, s->plan->threads));
-    child->block_size = ln_instance_size(p);
-    child->memory_size = (size_t)p->io + arena;
+    ln_program *p = child->program;
+    const uint64_t memory = p->io + p->arena + ln_program_scratch(p, s->plan->threads);
+    const size_t block = ln_instance_size(p);
+    linnet_status status = ln_segments_make_room(
+        s, child->parent, ln_round_up(block + 1, LN_ALIGNMENT) + memory + ln_program_share(p), error);
+    if (status == LINNET_OK) status = ln_program_pack(p, error);
+    s->packed_bytes += (size_t)p->packed_own;
+    if (status != LINNET_OK) return status;
+    child->block_size = block;
+    child->memory_size = (size_t)memory;
     child->block = ln_memory_alloc(&s->memory, child->block_size);
     child->memory = child->memory_size ? ln_memory_alloc(&s->memory, child->memory_size) : NULL;
     if (child->block == NULL || (child->memory_size > 0 && child->memory == NULL))
@@ -144,9 +173,15 @@ static linnet_status allocate(linnet_session *s, ln_instance *child, linnet_erro
     return ln_instance_bind(s, child, child->block, error);
 }
 
+static linnet_status make(linnet_session *s, ln_instance *parent, ln_instance *child, bool lean, linnet_error *error) {
+    linnet_status status = plan_segment(s, parent, child, lean, error);
+    if (status == LINNET_OK) status = allocate(s, child, error);
+    return status;
+}
+
 linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instance **next, linnet_error *error) {
     const int32_t count = write_key(s, parent, parent->next_key);
-    const size_t before = s->memory.bytes, key_bytes = (size_t)count * sizeof(int64_t);
+    const size_t key_bytes = (size_t)count * sizeof(int64_t);
     for (ln_instance *child = parent->children; child != NULL; child = child->sibling) {
         if (child->key.count != count || memcmp(child->key.words, parent->next_key, key_bytes) != 0) continue;
         child->last_run = s->run_count;
@@ -164,13 +199,16 @@ linnet_status ln_segment_next(linnet_session *s, ln_instance *parent, ln_instanc
     memset(child, 0, sizeof *child);
     child->parent = parent;
     child->key = (ln_segment_key){words, count};
-    linnet_status status = plan_segment(s, parent, child, error);
-    if (status == LINNET_OK) status = allocate(s, child, error);
-    s->segment_bytes += s->memory.bytes - before + child->own.packed_own;
-    while (drop_oldest(s, parent, MOST_CHILDREN - 1)) continue;
-    while (status == LINNET_OK && s->plan->max_bytes > 0 && s->plan->info.total + s->segment_bytes > s->plan->max_bytes)
-        if (!drop_oldest(s, parent, 0))
-            status = ln_check_bound(s->plan->max_bytes, s->plan->info.total + s->segment_bytes, error);
+    int32_t children = 0;
+    for (const ln_instance *other = parent->children; other != NULL; other = other->sibling) ++children;
+    if (children >= MOST_CHILDREN) drop(s, unused(s, parent, NULL));
+    linnet_status status = make(s, parent, child, false, error);
+    if (status == LINNET_TOO_LARGE && !parent->program->rest->reference) {
+        linnet_error ignored; /* the first reason is the one to tell */
+        ln_program_free(&child->own);
+        child->program = NULL;
+        if (make(s, parent, child, true, &ignored) == LINNET_OK) status = LINNET_OK;
+    }
     if (status != LINNET_OK) {
         free_instance(s, child);
         return status;

@@ -148,7 +148,6 @@ linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, v
 
 static void shrink(linnet_session *s, ln_grown *grown) {
     ln_memory_free(&s->memory, grown->data, grown->size);
-    s->segment_bytes -= ln_min((int64_t)s->segment_bytes, (int64_t)grown->size);
     *grown = (ln_grown){0};
 }
 
@@ -156,17 +155,15 @@ linnet_status ln_instance_grow(linnet_session *s, ln_instance *instance, ln_grow
                                linnet_error *error) {
     if (grown->data != NULL && bytes <= grown->size) return LINNET_OK;
     ln_segments_free(s, instance); /* they have pointers to what it was */
-    const uint64_t held = s->plan->info.total + s->segment_bytes, most = s->plan->max_bytes;
     size_t size = bytes > 2 * grown->size ? bytes : 2 * grown->size;
-    if (most > 0 && held + size > most) size = bytes;
+    if (ln_session_free(s) < size + LN_ALIGNMENT) size = bytes;
     size = ln_round_up(size > 0 ? size : 1, LN_ALIGNMENT);
-    const linnet_status status = ln_check_bound(most, held + size, error);
+    const linnet_status status = ln_segments_make_room(s, instance, size, error);
     char *data = status == LINNET_OK ? ln_memory_alloc(&s->memory, size) : NULL;
     if (data != NULL && grown->size > 0) memcpy(data, grown->data, grown->size);
     shrink(s, grown); /* after a failure too: the next run begins anew */
     if (status != LINNET_OK) return status;
     if (data == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for what a loop gives");
-    s->segment_bytes += size;
     *grown = (ln_grown){data, size};
     return LINNET_OK;
 }
@@ -190,7 +187,7 @@ void ln_instance_publish(linnet_session *session, const ln_instance *instance) {
 
 static linnet_status check_arena(const linnet_plan *plan, const linnet_session_config *config, linnet_error *error) {
     const uint64_t needed = plan->info.activations + plan->info.scratch;
-    if (config->arena == NULL) return LINNET_OK;
+    if (config->arena == NULL || needed == 0) return LINNET_OK;
     if ((uintptr_t)config->arena % LN_ALIGNMENT != 0) {
         ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_config.arena is not aligned");
         return ln_expected(error, "a multiple of %d", LN_ALIGNMENT);
@@ -201,6 +198,8 @@ static linnet_status check_arena(const linnet_plan *plan, const linnet_session_c
     ln_got(error, "%zu bytes", config->arena_size);
     return ln_hint(error, "linnet_plan_info gives activations + scratch");
 }
+
+size_t linnet_session_bytes(const linnet_session *s) { return s != NULL ? s->memory.bytes + s->plan->memory.bytes : 0; }
 
 static linnet_status allocate(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
     const linnet_plan *plan = s->plan;
@@ -234,14 +233,17 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
                        "linnet_session_config.struct_size is unknown; use its init function");
     if (store != NULL && ln_store_model(store) != plan->model)
         return ln_fail(error, LINNET_INVALID_ARGUMENT, "the store belongs to another model than the plan");
+    ln_memory memory;
+    ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
+    const uint64_t arena = config->arena == NULL ? plan->info.activations + plan->info.scratch : 0;
     linnet_status status = check_arena(plan, config, error);
+    if (status == LINNET_OK)
+        status = ln_memory_check(&memory, arena + plan->program.io + linnet_plan_share(plan), error);
     if (status == LINNET_OK) status = ln_program_pack(&plan->program, error);
     if (status != LINNET_OK) return status;
 
     const bool parallel = plan_parallel(plan), own_threads = parallel && config->parallel_for == NULL;
     size_t outputs_at, threads_at, instance_at;
-    ln_memory memory;
-    ln_memory_init(&memory, config->allocator ? config->allocator : &plan->memory.allocator);
     const size_t block_size = session_block(plan, own_threads, &outputs_at, &threads_at, &instance_at);
     char *block = ln_memory_alloc(&memory, block_size);
     if (block == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a session");
@@ -285,6 +287,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
                    sizeof step->call.outputs[o].dims);
     }
     ln_instance_publish(s, &s->root);
+    s->first_bytes = s->memory.bytes;
     *out = s;
     return LINNET_OK;
 }

@@ -68,7 +68,8 @@ struct linnet_session {
     ln_session_output *outputs; /* per fetch */
     void *block, *io, *arena;
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
-    size_t segment_bytes;                   /* held by later segments */
+    size_t first_bytes;  /* that `memory` counted when the session was made; what is more is of later segments */
+    size_t packed_bytes; /* that later segments have packed */
     uint64_t run_count;
     struct ln_run_error run_error;
     bool locks, exclusive, parallel, trace, count_special;
@@ -79,6 +80,11 @@ size_t ln_session_bookkeeping(const linnet_plan *plan);
 size_t ln_instance_size(const ln_program *program);
 /* Carves the instance's arrays out of block (ln_instance_size bytes, zeroed) and resolves every operand. */
 linnet_status ln_instance_bind(linnet_session *session, ln_instance *instance, void *block, linnet_error *error);
+/* segment.c: bytes that later segments may still take within max_bytes; UINT64_MAX without one. */
+uint64_t ln_session_free(const linnet_session *session);
+/* segment.c: sees to it that so many bytes more fit, by dropping continuations that the run up to `last` does not stand
+ * on, those not run for longest first. TOO_LARGE, OUT_OF_MEMORY. */
+linnet_status ln_segments_make_room(linnet_session *session, ln_instance *last, uint64_t bytes, linnet_error *error);
 /* Gives back what the instance holds on devices. */
 void ln_instance_unbind(linnet_session *session, ln_instance *instance);
 /* Host pointer of an operand, or that on its device. */

@@ -73,6 +73,14 @@ typedef struct ln_work_buffer {
     uint64_t offset; /* result */
 } ln_work_buffer;
 
+/* The buffers of a plan, in whose places another is put that has the same ones, none larger: `reference` 2. */
+typedef struct ln_frame {
+    const ln_work_buffer *buffers; /* NULL until the first plan has been made */
+    int32_t count;
+    uint64_t arena;
+    ln_pool pool;
+} ln_frame;
+
 /* Memory that a folded value was computed into; adopted by the program when a step still reads it, else freed. */
 typedef struct ln_blob {
     void *data; /* NULL: freed already */
@@ -101,6 +109,7 @@ typedef struct ln_work {
     int32_t n_fetches;
     int isa, threads;
     bool reference;
+    ln_frame *frame; /* NULL: none */
     const linnet_device *const *devices;
     int32_t n_devices;
     uint64_t max_bytes;       /* 0: no bound */

@@ -60,7 +60,7 @@ typedef enum linnet_status {
     LINNET_UNKNOWN_SHAPE = 304,      /* a shape must be given before planning */
     LINNET_INDEX_OUT_OF_RANGE = 305, /* data-dependent index outside its tensor, found while running */
     LINNET_TOO_LARGE = 306,          /* a size product overflows, or exceeds the bound that was set */
-    LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL */
+    LINNET_OUT_OF_MEMORY = 401,      /* the allocator returned NULL, or would give what the machine does not have */
     LINNET_ARENA_TOO_SMALL = 402,    /* the caller's arena is smaller than the plan needs; both numbers are given */
     LINNET_THREAD_FAILED = 403,      /* a worker thread could not be started */
     LINNET_DEVICE_FAILED = 501,      /* a device of an extension reported a failure */
@@ -148,6 +148,10 @@ LINNET_API const char *linnet_isa_name(int i);
 /* Threads that a plan uses by default: the cores of the largest cluster this process may run on, or as many as the
  * quota of its control group (a container's --cpus) grants. */
 LINNET_API int linnet_default_threads(void);
+/* Bytes that this process can still take before its machine, or a control group around it, has none left, free swap
+ * included; UINT64_MAX where the system does not tell. What sessions need is checked against it before it is taken,
+ * unless the host gives an allocator of its own. */
+LINNET_API uint64_t linnet_memory_available(void);
 
 /* ---- model -------------------------------------------------------------------------------------------------- */
 
@@ -272,9 +276,11 @@ typedef struct linnet_plan_config {
     const char *isa_max;                 /* NULL: the best; else a linnet_isa_name() */
     const linnet_device *const *devices; /* extension devices, in order of preference; the CPU is always last */
     int32_t device_count;
-    int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts */
     int32_t strict_dims;               /* 1: WRONG_SHAPE where open dimensions of one name get several sizes; else
                                         * every dimension has the size it is given, whatever it is called */
+    int32_t reference;                 /* 1: only scalar reference kernels, no fusion, dense layouts. 2: laid out as
+                                        * the plan of `bounds` with 2 is, of which it takes no more: slow, but where
+                                        * sizes only grow with those of the inputs it fits at every shape inside */
     uint64_t max_bytes;                /* 0: no bound; else TOO_LARGE when a plan or a segment needs more. A signature
                                         * that assigns variables computes values again instead of keeping them, as far
                                         * as it must: the same bits. If that is not enough, `got` says what would be.
@@ -340,6 +346,9 @@ LINNET_API linnet_status linnet_plan_get_info(const linnet_plan *plan, linnet_pl
  * out, through the plan's allocator, and freed. Errors: UNKNOWN_SHAPE, naming the node that data may make of any size;
  * TOO_LARGE, OUT_OF_MEMORY, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_plan_bound(const linnet_plan *plan, uint64_t *bytes, linnet_error *error);
+/* Takes a share in the packed weights that plans of the model hold and this one needs too, so that they stay when those
+ * plans go. Gives the bytes that this plan's first session will still pack; 0 for NULL. */
+LINNET_API uint64_t linnet_plan_share(linnet_plan *plan);
 /* Static facts of step i. Errors: INVALID_ARGUMENT past the end. */
 LINNET_API linnet_status linnet_plan_get_step(const linnet_plan *plan, int i, linnet_step_info *info);
 /* The concrete inputs that the fetches need, and the outputs (the fetches, in the order they were asked for). */
@@ -363,11 +372,15 @@ typedef struct linnet_session_config {
 
 LINNET_API void linnet_session_config_init(linnet_session_config *config);
 /* `store` may be NULL when the model has no variables, or to have a private one. Plan and store are kept alive.
+ * What it needs is checked against linnet_memory_available first (OUT_OF_MEMORY, with both numbers).
  * Errors: ARENA_TOO_SMALL, OUT_OF_MEMORY, THREAD_FAILED, DEVICE_FAILED, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store,
                                                const linnet_session_config *config, linnet_session **out,
                                                linnet_error *error);
 LINNET_API void linnet_session_free(linnet_session *session);
+/* Bytes that the session and its plan hold now, later segments included; not those of the model (linnet_model_bytes),
+ * of the store (linnet_store_bytes) and of a caller's arena. 0 for NULL. */
+LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, to be filled in place before a run (no copy): linnet_plan_input(i).bytes bytes. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
 /* Buffer of output i, valid until the next run; its shape when it depends on data is in linnet_session_output_info. */

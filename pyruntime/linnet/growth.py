@@ -1,0 +1,283 @@
+"""Whether every size inside a graph only grows with the sizes of its inputs: then a plan of the largest inputs has room for
+any smaller ones. Told from the graph alone, so what is not understood counts as an obstacle."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import numpy as np
+
+from linnet import symbolic
+from linnet.errors import GraphError
+from linnet.graph import Dim, Function, Graph, Node, Tensor
+from linnet.mapping import Program
+
+# A quantity is a number, or a word for one that is never negative and never falls when an input grows (equal words, equal
+# quantities), or None when it may do anything.
+Quantity = float | int | str | None
+
+_PLAIN = (  # ops whose shape rules only grow, and read no values
+    "map", "matmul", "conv", "conv_transpose", "pool", "softmax", "layer_norm", "batch_norm", "group_norm", "gather", "cast",
+    "quantize", "dequantize", "assign", "shape", "scatter", "cumsum", "recurrent", "conv_gradient", "pool_gradient",
+    "recurrent_gradient", "moments", "roi_align",
+)  # fmt: skip
+_VALUES = {"reduce": (1,), "resize": (1, 2, 3), "range": (0, 1, 2), "top_k": (1,), "random": (1,)}
+_KEEP = ("add", "mul", "max", "min")  # of quantities that grow, or are at least 0, the same
+_ROUND = ("cast", "floor", "ceil", "round", "trunc")
+_FAR = 1 << 31
+
+
+def obstacle(graph: Graph, signature: str, open_names: Collection[str] = ()) -> str:
+    """Why a size in the signature's function may be larger for smaller inputs; "" when none can be. open_names: names of
+    dimensions that stand for several sizes."""
+    walk = _Walk(set(open_names))
+    function = graph.signatures[signature].function
+    return walk.function(function, [None] * len(function.inputs))
+
+
+class _Walk:
+    def __init__(self, open_names: set[str]) -> None:
+        self.open_names = open_names
+        self.known: dict[int, Tensor] = {}  # tensors with what is known of their sizes and elements
+        self.values: dict[int, tuple[Quantity, ...]] = {}
+        self.words = 0
+
+    def word(self) -> str:
+        """For a new quantity that grows."""
+        self.words += 1
+        return f" {self.words}"
+
+    def shadow(self, tensor: Tensor) -> Tensor:
+        """The tensor with a word for every size that is no number."""
+        if id(tensor) not in self.known:
+            shape = tensor.shape
+            if shape is not None:
+                shape = tuple(self.word() if d is None or d in self.open_names else d for d in shape)
+            self.known[id(tensor)] = dataclasses.replace(tensor, shape=shape, node=None)
+        return self.known[id(tensor)]
+
+    def elements(self, tensor: Tensor | None) -> tuple[Quantity, ...] | None:
+        """Of a small tensor: what is known of each; None when not even their number is."""
+        if tensor is None:
+            return None
+        if tensor.data is not None and tensor.dtype != "bf16":
+            return tuple(tensor.data.reshape(-1).tolist()) if tensor.data.size <= symbolic.LONGEST else None
+        return self.values.get(id(tensor))
+
+    def function(self, function: Function, arguments: Sequence[tuple[Quantity, ...] | None]) -> str:
+        for tensor, values in zip(function.inputs, arguments, strict=False):
+            if values is not None:
+                self.values[id(tensor)] = values
+        for node in function.nodes:
+            if node.op == "call":
+                callee = node.attribute("callee")
+                reason = self.function(callee, [self.elements(t) for t in node.inputs])
+                for inner, outer in zip(callee.outputs, node.outputs, strict=False):
+                    values = self.elements(inner)
+                    if values is not None:
+                        self.values[id(outer)] = values
+            else:
+                reason = self.node(node)
+            if reason:
+                return reason
+        return ""
+
+    def node(self, node: Node) -> str:
+        reason = self._rule(node)
+        if reason:
+            name = node.name or (node.outputs[0].name if node.outputs else "")
+            return f"{node.op} {name!r}: {reason}"
+        values = self._made(node)
+        if values is not None:
+            self.values[id(node.outputs[0])] = values
+        return ""
+
+    def _rule(self, node: Node) -> str:
+        """Why an output may shrink when an input grows; "" when it cannot."""
+        if any(t.shape is None for t in node.outputs):
+            return "its rank is not known"
+        if all(t.static_shape is not None for t in node.outputs) and node.op in (*_PLAIN, "copy", *_VALUES):
+            return ""
+        if node.op == "conv" and (node.inputs[1] is None or node.inputs[1].static_shape is None):
+            return "its kernel may grow, which leaves less"
+        if node.op in _PLAIN:
+            return ""
+        if node.op == "copy":
+            return self._copy(node)
+        if node.op not in _VALUES:
+            return "data decides what it makes"
+        if node.op == "resize" and node.attribute("aspect") != "stretch":
+            return "it keeps the proportions"
+        if node.op == "range":
+            parts = [self.elements(t) for t in node.inputs]
+            start, limit, step = (p[0] if p else None for p in parts)
+            plain = isinstance(start, int | float) and isinstance(step, int | float) and step > 0 and limit is not None
+            return "" if plain else "its length is not known to grow"
+        return self._grows(node, _VALUES[node.op])
+
+    def _grows(self, node: Node, operands: Sequence[int]) -> str:
+        """That the operands that say sizes grow, and those that say places are constant."""
+        places = node.op == "reduce" or (node.op == "copy" and node.attribute("kind") in ("squeeze", "unsqueeze"))
+        for i in operands:
+            operand = node.inputs[i] if i < len(node.inputs) else None
+            if operand is None or operand.data is not None:
+                continue
+            values = self.elements(operand)
+            numbers_only = places or (node.op == "resize" and i == 3)
+            if values is None or None in values or (numbers_only and any(isinstance(v, str) for v in values)):
+                return f"{operand.name!r} may be any number"
+        return ""
+
+    def _copy(self, node: Node) -> str:
+        kind = node.attribute("kind")
+        if kind == "reshape":
+            return self._reshape(node)
+        if kind == "slice":
+            return self._slice(node)
+        if kind == "squeeze" and not node.attribute("axes") and len(node.inputs) < 2:
+            return "it drops the dimensions that happen to be 1"
+        if kind == "split" and len(node.inputs) < 2 and not node.attribute("shape"):
+            return "it cuts into a number of parts, the last of which may shrink"
+        return "" if kind == "concat" else self._grows(node, range(1, len(node.inputs)))
+
+    def _reshape(self, node: Node) -> str:
+        x = self.shadow(node.inputs[0]) if node.inputs[0] is not None else None
+        second = node.inputs[1] if len(node.inputs) > 1 else None
+        wanted = self.elements(second) if second is not None else tuple(node.attribute("shape"))
+        if x is None or x.shape is None or wanted is None or None in wanted:
+            return "the shape that it is given is not known"
+        dims: list[Any] = [
+            x.shape[i] if d == 0 and not node.attribute("allow_zero") and i < len(x.shape) else d
+            for i, d in enumerate(wanted)
+        ]
+        if -1 in dims:
+            left: list[Dim] = list(x.shape)
+            for d in dims:
+                if isinstance(d, str) and d not in left:
+                    return "what -1 stands for is divided by a size that grows"
+                if isinstance(d, str):
+                    left.remove(d)
+            # numbers divide, which only grows: what is left over is one quantity, or a name that stood for itself
+            numbers = [int(np.prod([d for d in ds if isinstance(d, int) and d != -1])) for ds in (left, dims)]
+            words = [d for d in left if isinstance(d, str)]
+            rest: Dim = words[0] if len(words) == 1 and numbers[0] == numbers[1] else self.word()
+            if not words and numbers[1] > 0:
+                rest = numbers[0] // numbers[1]
+            dims[dims.index(-1)] = rest
+        shape = tuple(d if isinstance(d, str) else int(d) for d in dims)
+        self.known[id(node.outputs[0])] = dataclasses.replace(node.outputs[0], shape=shape, node=None)
+        return ""
+
+    def _slice(self, node: Node) -> str:
+        x = self.shadow(node.inputs[0]) if node.inputs[0] is not None else None
+        parts: list[tuple[Quantity, ...] | None] = [
+            tuple(node.attribute(n)) for n in ("starts", "ends", "axes", "steps")
+        ]
+        for i, operand in enumerate(node.inputs[1:5]):
+            if operand is not None:
+                parts[i] = self.elements(operand)
+        starts, ends, axes, steps = parts
+        if x is None or x.shape is None or None in (starts, ends, axes, steps):
+            return "where it begins and ends is not known"
+        assert starts is not None and ends is not None and axes is not None and steps is not None
+        for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
+            axis, step = axes[i] if axes else i, steps[i] if steps else 1
+            if not isinstance(axis, int) or not isinstance(step, int):
+                return "its axes or steps are not known"
+            if not isinstance(x.shape[axis], int) and not _cut_grows(start, end, step):
+                return f"what it takes of axis {axis} may shrink"
+            numbers = isinstance(start, int) and (isinstance(end, int) or (isinstance(end, str) and step > 0))
+            if isinstance(x.shape[axis], int) and not numbers:
+                return f"what it takes of axis {axis} may shrink"
+        return ""
+
+    def _made(self, node: Node) -> tuple[Quantity, ...] | None:
+        """What is known of the elements of its first output."""
+        if not node.outputs:
+            return None
+        out = node.outputs[0]
+        if node.op == "shape" and node.inputs[0] is not None:
+            shape = self.shadow(node.inputs[0]).shape
+            return None if shape is None else shape[node.attribute("start") : node.attribute("end")]
+        if node.op == "map":
+            return self._map(node)
+        if node.op == "cast":
+            return self.elements(node.inputs[0])
+        if node.op == "reduce" and node.attribute("kind") in ("prod", "sum", "max", "min"):
+            values = self.elements(node.inputs[0])
+            return (self._all(values),) if values is not None and out.shape in ((), (1,)) else None
+        if node.op not in ("gather", "copy") or out.dtype not in ("i32", "i64", "f32"):
+            return None
+        # The rules for vectors whose elements are known in part do not look at what an element is.
+        inputs = [
+            None if t is None else dataclasses.replace(t, dtype="i64", data=None, elements=self.elements(t), node=None)
+            for t in node.inputs
+        ]
+        if node.op == "gather" and len(node.inputs) > 1:
+            inputs[1] = node.inputs[1]
+        attributes = {
+            name: node.attribute(name) for name in ("kind", "axis", "starts", "ends", "steps") if name in _names(node)
+        }
+        return symbolic.elements(node.op, inputs, attributes, ("i64", out.shape))
+
+    def _all(self, values: Sequence[Quantity]) -> Quantity:
+        """A sum, product or extreme of them."""
+        safe = all(isinstance(v, str) or (v is not None and v >= 0) for v in values)
+        return self.word() if safe else None
+
+    def _map(self, node: Node) -> tuple[Quantity, ...] | None:
+        count = int(np.prod(node.outputs[0].static_shape or (0,))) if node.outputs[0].static_shape is not None else 0
+        inputs = [self.elements(t) for t in node.inputs]
+        if not 0 < count <= symbolic.LONGEST or len(node.outputs) != 1 or any(v is None for v in inputs):
+            return None
+        if any(v is not None and len(v) not in (1, count) for v in inputs):
+            return None
+        try:
+            program = Program.decode({n: node.attribute(n) for n in ("program", "floats", "integers", "dtypes")})
+        except GraphError:
+            return None
+        made: list[Quantity] = []
+        for k in range(count):
+            registers: list[Quantity] = []
+            for code in program.code:
+                args = [registers[r] for r in code.args]
+                if code.opcode == "load":
+                    values = inputs[code.operand]
+                    registers.append(values[k if len(values) > 1 else 0] if values is not None else None)
+                else:
+                    registers.append(code.number if code.opcode == "const" else self._step(code.opcode, args))
+            made.append(registers[program.stores[0].register])
+        return tuple(made)
+
+    def _step(self, opcode: str, args: Sequence[Quantity]) -> Quantity:
+        """What an instruction makes of quantities; a word only where the result grows and is never negative."""
+        if opcode in _ROUND:
+            return args[0] if isinstance(args[0], str) and opcode == "cast" else self._all(args)
+        if opcode in _KEEP:
+            neutral = {"add": 0, "mul": 1}.get(opcode)
+            for a, b in (args, args[::-1]):
+                if isinstance(a, str) and b == neutral:
+                    return a
+            return self._all(args)
+        if opcode == "div" and not isinstance(args[1], str) and args[1] is not None and args[1] > 0:
+            return args[0] if args[1] == 1 else self._all(args[:1])
+        return None
+
+
+def _names(node: Node) -> Collection[str]:
+    from linnet._generated.op_table import OPS
+
+    return OPS[node.op]["attributes"]
+
+
+def _cut_grows(start: Quantity, end: Quantity, step: int) -> bool:
+    """Whether x[start:end:step] never gets shorter when x gets longer, or `end` larger."""
+    if not isinstance(start, int):
+        return False
+    if step < 0:
+        return start == -1 or start >= _FAR - 1 if isinstance(end, int) and (end >= 0 or end <= 1 - _FAR) else False
+    if isinstance(end, str):
+        return start >= 0
+    return isinstance(end, int) and (start >= 0 or end < 0 or end >= _FAR - 1)
