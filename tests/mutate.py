@@ -4,6 +4,7 @@ that should notice and reports the score by part: `python -m tests.mutate [--onl
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import queue
@@ -24,10 +25,23 @@ from tests.mutations import Mutation, load
 from tests.native import BUILDS, ROOT
 
 # What may be said of a mutation. The first two count as noticed, and the score is their share of the first four.
-KILLED, TIMED_OUT, SURVIVED, NOT_BUILT, NOT_APPLICABLE = "killed", "timed out", "survived", "did not build", "not applicable"
+KILLED, TIMED_OUT, SURVIVED, NOT_BUILT, NOT_APPLICABLE = (
+    "killed",
+    "timed out",
+    "survived",
+    "did not build",
+    "not applicable",
+)
 NOTICED, COUNTED = (KILLED, TIMED_OUT), (KILLED, TIMED_OUT, SURVIVED, NOT_BUILT)
 # Of the outer pytest run, if there is one: the copy has a library, a package and builds of its own.
-_FOREIGN = ("LINNET_LIBRARY", "LINNET_TEST_BUILDS", "LINNET_SOAK", "PYTHONPATH", "PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST")
+_FOREIGN = (
+    "LINNET_LIBRARY",
+    "LINNET_TEST_BUILDS",
+    "LINNET_SOAK",
+    "PYTHONPATH",
+    "PYTEST_ADDOPTS",
+    "PYTEST_CURRENT_TEST",
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +62,9 @@ def _files(root: Path) -> list[str]:
     found = []
     for folder, folders, files in os.walk(root):
         at = Path(folder).relative_to(root)
-        folders[:] = [f for f in folders if f not in {".git", ".venv", "__pycache__", "build"} and not f.startswith("build-")]
+        folders[:] = [
+            f for f in folders if f not in {".git", ".venv", "__pycache__", "build"} and not f.startswith("build-")
+        ]
         found += [str(at / name) for name in files]
     return found
 
@@ -122,10 +138,8 @@ class Copy:
                 code = process.wait(limit)
             except subprocess.TimeoutExpired:
                 code = None
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # a test that died may have left servers behind
-            except ProcessLookupError:
-                pass
             process.wait()
             out.seek(0)
             return code, out.read()
@@ -174,7 +188,9 @@ def check_tests(copy: Copy, mutations: Sequence[Mutation]) -> tuple[dict[str, st
         cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     for name in nodes:
         file, _, test = name.partition("::")
-        own = [c for c in cases if c.get("classname") == file[:-3].replace("/", ".") and _is_of(c.get("name", ""), test)]
+        own = [
+            c for c in cases if c.get("classname") == file[:-3].replace("/", ".") and _is_of(c.get("name", ""), test)
+        ]
         states = Counter(child.tag for case in own for child in case if child.tag in {"failure", "error", "skipped"})
         if not own or states["failure"] or states["error"]:
             wrong[name] = text[-3000:]
@@ -299,7 +315,9 @@ def table(results: Sequence[Result]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutate", description=__doc__)
-    parser.add_argument("--only", action="append", default=[], metavar="ID", help="an id, its beginning with *, or a part")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="ID", help="an id, its beginning with *, or a part"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that work side by side")
     parser.add_argument("--limit", type=float, default=150, help="seconds for the tests of one mutation")
     parser.add_argument("--json", action="store_true", help="the verdicts as JSON instead of the table")

@@ -65,7 +65,7 @@ def test_what_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/null"), tmp_path):
         for read in (linnet.Model, linnet.Store(model()).load):
-            with pytest.raises(linnet.FileError, match="read_failed.*regular file") as caught:
+            with pytest.raises(linnet.FileError, match=r"read_failed.*regular file") as caught:
                 read(path)
             assert str(path) in str(caught.value)
     with pytest.raises(linnet.FileError, match="not a regular file"):

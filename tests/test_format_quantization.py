@@ -3,12 +3,15 @@ shifts of map programs, depths of calls, variables that are assigned. The writer
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import linnet
+from linnet._generated.op_table import OPCODES
+from linnet.file import HEADER
 from linnet.graph import Graph, Node, Quantization, Tensor, numpy_dtype
 
 RANGES = {"i8": (-128, 127), "u8": (0, 255), "i16": (-(1 << 15), (1 << 15) - 1), "u16": (0, (1 << 16) - 1)}
@@ -57,20 +60,30 @@ def test_the_axis_of_scales_is_one_of_the_tensor(axis: int) -> None:
         linnet.Model(quantized("i8", [0, 0], axis=axis))
 
 
-def _shifted(shift: int) -> bytes:
-    """y = fixed_multiply(x, 2^30, shift), as a node that nobody has looked at."""
+def _programmed(*steps: tuple[str, int, int, int], integers: tuple[int, ...] = ()) -> bytes:
+    """A map from i32 to i32 by a program that nobody has looked at: opcodes with their operands."""
     graph = Graph()
     main = graph.function("main")
     x, y = main.placeholder("x", "i32", (4,)), main.tensor("y", "i32", (4,))
-    from linnet._generated.op_table import OPCODES
-
     i32 = linnet.graph.DTYPE_IDS["i32"]
-    program = (OPCODES["load"][0], i32, 0, 0, 0, OPCODES["fixed_multiply"][0], i32, 0, 0, 1)
-    program += (OPCODES["store"][0], i32, 1, 0, 0)
-    y.node = Node("map", [x], [y], {"program": program, "integers": (1 << 30, shift), "dtypes": (i32,)})
+    program = tuple(n for code, *operands in steps for n in (OPCODES[code][0], i32, *operands))
+    y.node = Node("map", [x], [y], {"program": program, "integers": integers, "dtypes": (i32,)})
     main.nodes, main.outputs = [y.node], [y]
     graph.signature("infer", main)
     return graph.to_bytes()
+
+
+def _shifted(shift: int) -> bytes:
+    steps = (("load", 0, 0, 0), ("fixed_multiply", 0, 0, 1), ("store", 1, 0, 0))
+    return _programmed(*steps, integers=(1 << 30, shift))
+
+
+def test_a_store_makes_no_value() -> None:
+    linnet.Model(_programmed(("load", 0, 0, 0), ("cast", 0, 0, 0), ("store", 1, 0, 0)))
+    with pytest.raises(linnet.Error, match="holds no value yet"):
+        linnet.Model(_programmed(("load", 0, 0, 0), ("store", 0, 0, 0), ("cast", 1, 0, 0)))
+    with pytest.raises(linnet.Error, match="holds no value yet"):
+        linnet.Model(_programmed(("load", 0, 0, 0), ("cast", 1, 0, 0), ("store", 1, 0, 0)))
 
 
 def test_shifts_of_a_fixed_multiplication() -> None:
@@ -100,7 +113,7 @@ def _assigning(times: int) -> bytes:
 
 def test_a_function_assigns_a_variable_once() -> None:
     linnet.Model(_assigning(1))
-    with pytest.raises(linnet.FileError, match="assigned twice.*'v'|'v'.*assigned twice"):
+    with pytest.raises(linnet.FileError, match=r"assigned twice.*'v'|'v'.*assigned twice"):
         linnet.Model(_assigning(2))
 
 
@@ -126,3 +139,18 @@ def test_calls_end_at_a_depth_and_at_a_number() -> None:
         linnet.Model(_calling(66, lambda i: 1))
     with pytest.raises(linnet.Error, match="call each other too often"):
         linnet.Model(_calling(40, lambda i: 2))
+
+
+@pytest.mark.parametrize("kept", [1, 2, 4])
+def test_zero_points_are_as_many_as_scales(kept: int) -> None:
+    """The writer writes no such file: the length of the vector is changed behind it."""
+    content = quantized("i8", [70, 71, 72], axis=1)
+    start, size, crc = HEADER.unpack_from(content)[3:6]
+    structure = content[start : start + size]
+    vector = np.array([3, 70, 71, 72], np.int32).tobytes()
+    assert structure.count(vector) >= 1 and zlib.crc32(structure) == crc
+    changed = structure.replace(vector, np.int32(kept).tobytes() + vector[4:])
+    fields = list(HEADER.unpack_from(content))
+    fields[5] = zlib.crc32(changed)
+    with pytest.raises(linnet.FileError, match="as many zero points as scales"):
+        linnet.Model(HEADER.pack(*fields) + changed + content[start + size :])

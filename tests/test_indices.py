@@ -64,7 +64,9 @@ def take_elements(dtype: str, from_end: bool = True) -> Case:
 
 def take_nd(dtype: str, *rest: int) -> Case:
     x = table(dtype, *rest)
-    return Case(lambda g, i: ops.gather(g.constant(x, dtype), ops.expand_dims(i, 1), kind="nd"), expected=lambda i: x[i])
+    return Case(
+        lambda g, i: ops.gather(g.constant(x, dtype), ops.expand_dims(i, 1), kind="nd"), expected=lambda i: x[i]
+    )
 
 
 def take_pairs() -> Case:
@@ -91,12 +93,11 @@ def put_elements(dtype: str, reduction: str, axis: int = 0) -> Case:
 
 
 def put_nd(dtype: str, reduction: str, *rest: int) -> Case:
-    return Case(
-        lambda g, i: ops.scatter(
-            g.constant(table(dtype, *rest), dtype), ops.expand_dims(i, 1), g.constant(updates(dtype, *rest), dtype),
-            kind="nd", reduction=reduction,
-        )  # fmt: skip
-    )
+    def make(g: Graph, i: Tensor) -> Tensor:
+        x, u = g.constant(table(dtype, *rest), dtype), g.constant(updates(dtype, *rest), dtype)
+        return ops.scatter(x, ops.expand_dims(i, 1), u, kind="nd", reduction=reduction)
+
+    return Case(make)
 
 
 def regions() -> Case:
