@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import fcntl
 import json
 import os
 import queue
@@ -253,7 +254,26 @@ def score(
 ) -> list[Result]:
     """The verdict on each mutation, in their order. Progress goes to standard error, a line per mutation."""
     folder = folder or BUILDS / "mutants"
-    copies = [Copy(root, folder / str(i), max(1, (os.cpu_count() or 2) // jobs)) for i in range(jobs)]
+    with contextlib.ExitStack() as held:
+        copies = [Copy(root, at, max(1, (os.cpu_count() or 2) // jobs)) for at in _own_folders(folder, jobs, held)]
+        return _score(mutations, copies, limit)
+
+
+def _own_folders(folder: Path, count: int, held: contextlib.ExitStack) -> list[Path]:
+    """Folders of copies that no other run uses now."""
+    folder.mkdir(parents=True, exist_ok=True)
+    found: list[Path] = []
+    for i in range(count + 64):
+        lock = held.enter_context(open(folder / f"{i}.lock", "w"))
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            found.append(folder / str(i))
+        if len(found) == count:
+            break
+    return found
+
+
+def _score(mutations: Sequence[Mutation], copies: Sequence[Copy], limit: float) -> list[Result]:
     results = [Result(m, NOT_APPLICABLE, 0, f"the processor lacks {', '.join(_missing(m))}") for m in mutations]
     possible = [m for m in mutations if not _missing(m)]
     for copy in copies:

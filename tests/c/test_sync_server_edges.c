@@ -1,0 +1,100 @@
+/* test_sync_server_edges.c - every byte of what a handshake compares counts, and so do the first numbers that are out
+ * of range: rows and tensors that are asked for, digests that differ in their last byte. */
+#include "sync_clients.h"
+
+/* A READY whose byte at `at` is another one. */
+static ln_sync_refusal ready_with(int at) {
+    unsigned char bytes[LN_SYNC_READY_BYTES];
+    const ln_sync_hello hello = hello_of(0, 11);
+    client *c = &clients[0];
+    greet(c, &hello);
+    memcpy(bytes, c->welcome.server_nonce, 16);
+    for (int i = 0; i < 16; i++) bytes[16 + i] = (unsigned char)(world.manifest->digest[i / 8] >> 8 * (i % 8));
+    if (at >= 0) bytes[at] ^= 0x20;
+    c->number = c->welcome.worker;
+    control(c, LN_SYNC_READY, 0, bytes, sizeof bytes);
+    settle();
+    return c->refused.why;
+}
+
+static void handshakes(void) {
+    begin(plain());
+    for (int at = 0; at < 16; at++) CHECK_INT(ready_with(at), LN_SYNC_REPLAY);
+    for (int at = 16; at < 32; at++) CHECK_INT(ready_with(at), LN_SYNC_MODEL_DIFFERS);
+    for (int at = 0; at < 16; at++) {
+        ln_sync_hello hello = hello_of(0, 11);
+        hello.job[at] ^= 0x20;
+        greet(&clients[0], &hello);
+        CHECK_INT(clients[0].refused.why, LN_SYNC_UNKNOWN_JOB);
+    }
+    CHECK_INT(ready_with(-1), LN_SYNC_FINE);
+    join(0, 0, 11);
+    step(0, 0, 1); /* the job is as it was */
+    CHECK(world.updates == 1 && world.w[0] == -1);
+    end();
+}
+
+static ln_sync_refusal rows_of(int64_t row) {
+    client *c = join(0, 0, 11);
+    bulk(c, LN_SYNC_ROWS, 1, 0, &row, sizeof row);
+    settle();
+    return c->refused.why;
+}
+
+static ln_sync_refusal pushed_row(int64_t row) {
+    client *c = join(0, 0, 11);
+    bulk(c, LN_SYNC_IDS, 1, 0, &row, sizeof row);
+    settle();
+    return c->refused.why;
+}
+
+static int data_of(uint32_t tensor, const unsigned char digest[16], ln_sync_refusal *why) {
+    ln_sync_pull entry = {.tensor = tensor, .version = LN_SYNC_NONE, .flags = digest ? LN_SYNC_PULL_DIGEST : 0};
+    unsigned char bytes[LN_SYNC_PULL_BYTES];
+    client *c = join(0, 0, 11);
+    if (digest) memcpy(entry.digest, digest, 16);
+    ln_sync_pull_write(&entry, bytes);
+    control(c, LN_SYNC_PULL, 0, bytes, sizeof bytes);
+    settle();
+    *why = c->refused.why;
+    return c->data;
+}
+
+/* The table is rows 20 to 69 of the whole. */
+static void ranges(void) {
+    unsigned char digest[16];
+    uint64_t sum[2] = {0, 0};
+    ln_sync_refusal why;
+    begin(plain());
+    for (int i = 0; i < W; i++) world.w[i] = (float)i;
+    CHECK_INT(rows_of(20), LN_SYNC_FINE);
+    CHECK_INT(rows_of(69), LN_SYNC_FINE);
+    CHECK_INT(rows_of(19), LN_SYNC_MALFORMED);
+    CHECK_INT(rows_of(70), LN_SYNC_MALFORMED);
+    CHECK_INT(rows_of(INT64_MIN), LN_SYNC_MALFORMED);
+    CHECK_INT(rows_of(INT64_MAX), LN_SYNC_MALFORMED);
+    CHECK_INT(pushed_row(20), LN_SYNC_FINE);
+    CHECK_INT(pushed_row(69), LN_SYNC_FINE);
+    CHECK_INT(pushed_row(19), LN_SYNC_MALFORMED);
+    CHECK_INT(pushed_row(70), LN_SYNC_MALFORMED);
+    CHECK_INT(data_of(2, NULL, &why), 1);
+    CHECK_INT(why, LN_SYNC_FINE);
+    CHECK_INT(data_of(3, NULL, &why), 0);
+    CHECK_INT(why, LN_SYNC_UNKNOWN_TENSOR);
+    ln_sync_digest(world.w, sizeof world.w, sum);
+    for (int i = 0; i < 16; i++) digest[i] = (unsigned char)(sum[i / 8] >> 8 * (i % 8));
+    CHECK_INT(data_of(0, digest, &why), 0); /* it has them */
+    for (int i = 0; i < 16; i++) {
+        digest[i] ^= 1;
+        CHECK_INT(data_of(0, digest, &why), 1);
+        digest[i] ^= 1;
+    }
+    end();
+}
+
+int main(void) {
+    make_manifest();
+    handshakes();
+    ranges();
+    return check_end("test_sync_server_edges");
+}
