@@ -264,7 +264,7 @@ def _own_folders(folder: Path, count: int, held: contextlib.ExitStack) -> list[P
     folder.mkdir(parents=True, exist_ok=True)
     found: list[Path] = []
     for i in range(count + 64):
-        lock = held.enter_context(open(folder / f"{i}.lock", "w"))
+        lock = held.enter_context((folder / f"{i}.lock").open("w"))
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             found.append(folder / str(i))

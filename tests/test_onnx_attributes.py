@@ -9,6 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
+import linnet
 from tests.test_onnx_rules import build, check, node
 
 Array = np.ndarray[Any, Any]
@@ -25,12 +26,19 @@ X2, X3, X4 = floats(3, 7), floats(2, 5, 7), floats(2, 4, 7, 9)
 def one(
     op: str, inputs: dict[str, Array], outputs: int = 1, opset: int = 18, constants: Any = None, **attributes: Any
 ) -> None:
-    """The node's results are ONNX Runtime's. inputs: by name, in order; constants: further ones."""
+    """The node's results are ONNX Runtime's, by the fast kernels and by the references. inputs: by name, in order; constants:
+    further ones."""
     names = [*inputs, *(constants or {})]
     results = [f"y{i}" for i in range(outputs)]
     types = {name: (onnx.helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in inputs.items()}
     proto = build([node(op, " ".join(names), " ".join(results), **attributes)], types, results, constants, opset)
-    check(proto, inputs)
+    graph = check(proto, inputs)
+    fast, plain = (linnet.Session(graph, reference=reference).run(inputs) for reference in (False, True))
+    for name, value in plain.items():
+        if value.dtype.kind == "f":
+            np.testing.assert_allclose(fast[name], value, rtol=1e-4, atol=1e-5)
+        else:
+            np.testing.assert_array_equal(fast[name], value)
 
 
 @pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
@@ -76,8 +84,6 @@ def test_running_sums(op: str, axis: int) -> None:
 
 def test_reductions_of_u64() -> None:
     """ONNX Runtime has none: what NumPy says."""
-    import linnet
-
     x = np.array([[1, 2**63 + 5, 2**64 - 1], [2**63, 3, 2**62]], np.uint64)
     for kind in ("max", "min"):
         graph = linnet.Graph()
@@ -290,3 +296,23 @@ def test_recurrent_attributes() -> None:
         )  # fmt: skip
     lengths = {"b": floats(1, 8), "n": np.array([5, 3], np.int32)}
     one("RNN", {"x": x}, 2, constants={"w": w[:, :4], "r": r[:, :4], **lengths}, hidden_size=4, activations=["Relu"])
+
+
+def test_global_pools() -> None:
+    for p in (1, 2, 3):
+        one("GlobalLpPool", {"x": X4}, p=p)
+    one("GlobalMaxPool", {"x": X4})
+    one("GlobalAveragePool", {"x": X4})
+
+
+def test_boxes() -> None:
+    """Overlaps just at the threshold stay; scores just at theirs go; two classes, each with a limit of its own."""
+    boxes = np.float32([[[0, 0, 1, 2], [0, 0, 1, 1], [0, 1, 1, 2], [4, 4, 5, 5], [4, 4, 5, 5.25]]])
+    scores = np.float32([[[0.9, 0.8, 0.7, 0.5, 0.4], [0.1, 0.5, 0.9, 0.2, 0.6]]])
+    for most in (1, 2, 5):
+        for overlap in (0.5, 0.49, 0.8, 0.79):
+            for least in (0.0, 0.4, 0.5):
+                limits = {"m": np.array([most]), "o": np.float32([overlap]), "s": np.float32([least])}
+                one("NonMaxSuppression", {"b": boxes, "c": scores}, constants=limits)
+    limits = {"m": np.array([5]), "o": np.float32([0.3])}
+    one("NonMaxSuppression", {"b": boxes, "c": scores}, constants=limits, center_point_box=1)

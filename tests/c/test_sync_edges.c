@@ -5,6 +5,7 @@
 #include "check.h"
 
 #include "sync/posix_journal.h"
+#include "sync/rows.h"
 #include "sync/wire.h"
 
 #include <errno.h>
@@ -81,8 +82,77 @@ static void weights(void) {
     CHECK(!taken(1, 1, 4));
 }
 
+static ln_sync_refusal piece(uint64_t total, uint64_t offset, uint32_t length) {
+    const ln_sync_header made = {
+        .version = 1, .type = LN_SYNC_PUSH, .total = total, .offset = offset, .length = length};
+    unsigned char bytes[LN_SYNC_HEADER];
+    ln_sync_header read;
+    ln_sync_header_write(&made, bytes);
+    return ln_sync_header_read(&read, bytes);
+}
+
+/* A piece ends where its message ends, at the latest. */
+static void pieces(void) {
+    CHECK_INT(piece(100, 0, 100), LN_SYNC_FINE);
+    CHECK_INT(piece(100, 60, 40), LN_SYNC_FINE);
+    CHECK_INT(piece(0, 0, 0), LN_SYNC_FINE);
+    CHECK_INT(piece(100, 60, 41), LN_SYNC_MALFORMED);
+    CHECK_INT(piece(100, 0, 101), LN_SYNC_MALFORMED);
+    CHECK_INT(piece(100, 101, 0), LN_SYNC_MALFORMED);
+    CHECK_INT(piece(100, 40, 0), LN_SYNC_MALFORMED);
+    CHECK_INT(piece(100, UINT64_MAX - 10, 20), LN_SYNC_MALFORMED);
+}
+
+static size_t tensor(uint64_t rows, uint64_t columns, uint64_t first, uint64_t whole) {
+    ln_sync_tensor made, read;
+    unsigned char bytes[512];
+    memset(&made, 0, sizeof made);
+    made.dtype = LINNET_F32;
+    made.rank = 2;
+    made.name_size = 1;
+    made.name[0] = 'w';
+    made.dims[0] = rows;
+    made.dims[1] = columns;
+    made.first_row = first;
+    made.rows = whole;
+    return ln_sync_tensor_read(&read, bytes, ln_sync_tensor_write(&made, bytes));
+}
+
+/* Elements can be counted, and a part lies within its whole. */
+static void tensors(void) {
+    CHECK(tensor(10, 3, 0, 10) > 0);
+    CHECK(tensor(10, 3, 20, 30) > 0);
+    CHECK_INT(tensor(10, 3, 21, 30), 0);
+    CHECK_INT(tensor(10, 3, UINT64_MAX - 4, 30), 0);
+    CHECK_INT(tensor(10, 3, 0, 9), 0);
+    CHECK_INT(tensor((uint64_t)1 << 40, (uint64_t)1 << 40, 0, (uint64_t)1 << 40), 0);
+    CHECK_INT(tensor((uint64_t)1 << 32, (uint64_t)1 << 32, 0, (uint64_t)1 << 32), 0);
+    CHECK(tensor((uint64_t)1 << 29, (uint64_t)1 << 30, 0, (uint64_t)1 << 29) > 0);
+}
+
+/* One weight that is not 1, in any place, weights all. */
+static void weighted_rows(void) {
+    for (int which = 0; which < 3; which++) {
+        float values[3] = {1, 10, 100}, out[3] = {0};
+        int64_t ids[3] = {4, 4, 4}, found[3];
+        ln_sync_rows_place places[6];
+        ln_sync_rows_part parts[3];
+        double expected = 0;
+        for (int i = 0; i < 3; i++) {
+            parts[i] =
+                (ln_sync_rows_part){.ids = &ids[i], .rows = &values[i], .count = 1, .weight = i == which ? 3 : 1};
+            expected += parts[i].weight * (double)values[i];
+        }
+        CHECK_INT(ln_sync_rows_sum(parts, 3, 1, false, 5, places, found, out), 1);
+        CHECK(found[0] == 4 && fabs((double)out[0] - expected / 5) < 1e-5);
+    }
+}
+
 int main(void) {
     durable();
     weights();
+    pieces();
+    tensors();
+    weighted_rows();
     return check_end("test_sync_edges");
 }

@@ -2,6 +2,8 @@
  * of range: rows and tensors that are asked for, digests that differ in their last byte. */
 #include "sync_clients.h"
 
+#include "sync/crc32c.h"
+
 /* A READY whose byte at `at` is another one. */
 static ln_sync_refusal ready_with(int at) {
     unsigned char bytes[LN_SYNC_READY_BYTES];
@@ -92,9 +94,62 @@ static void ranges(void) {
     end();
 }
 
+/* A piece of a gradient of W floats, as bytes: such as no stream of ours would send. */
+static void piece(client *c, uint64_t offset, uint32_t length) {
+    unsigned char bytes[LN_SYNC_HEADER + sizeof vectors[0]];
+    ln_sync_header h;
+    memset(&h, 0, sizeof h);
+    memset(bytes, 0, sizeof bytes);
+    h.version = 1;
+    h.type = LN_SYNC_PUSH;
+    memset(&h.job, 7, 8);
+    h.worker = c->number;
+    h.length = length;
+    h.total = sizeof vectors[0];
+    h.offset = offset;
+    h.payload_crc = ln_sync_crc32c(0, bytes + LN_SYNC_HEADER, length);
+    ln_sync_header_write(&h, bytes);
+    ln_sync_stream_feed(c->server, bytes, LN_SYNC_HEADER + length);
+    settle();
+}
+
+/* Pieces come one behind the other, without a hole, and none twice. */
+static void pieces(void) {
+    static const struct {
+        uint64_t offsets[3];
+        int good; /* pieces of 1,000 bytes before the wrong one */
+    } cases[] = {{{1000}, 0},          {{0, 2000}, 1},       {{0, 0}, 1},
+                 {{0, 1000, 1000}, 2}, {{0, 1000, 3000}, 2}, {{0, 1000, 2000}, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin(plain());
+        client *c = join(0, 0, 11);
+        for (int k = 0; k < 3 && k <= cases[i].good; k++) {
+            CHECK_INT(c->refused.why, LN_SYNC_FINE);
+            piece(c, cases[i].offsets[k], 1000);
+        }
+        CHECK_INT(c->refused.why, cases[i].good == 3 ? LN_SYNC_FINE : LN_SYNC_MALFORMED);
+        end();
+    }
+}
+
+/* Row numbers of a push ascend: one that comes twice is refused. */
+static void rows_twice(void) {
+    static const int64_t ids[][3] = {{20, 21, 21}, {20, 20, 21}, {21, 20, 22}, {20, 21, 69}};
+    for (int i = 0; i < 4; i++) {
+        begin(plain());
+        client *c = join(0, 0, 11);
+        bulk(c, LN_SYNC_IDS, 1, 0, ids[i], sizeof ids[i]);
+        settle();
+        CHECK_INT(c->refused.why, i < 3 ? LN_SYNC_MALFORMED : LN_SYNC_FINE);
+        end();
+    }
+}
+
 int main(void) {
     make_manifest();
     handshakes();
     ranges();
+    pieces();
+    rows_twice();
     return check_end("test_sync_server_edges");
 }
