@@ -96,6 +96,21 @@ def test_a_client_shows_a_certificate_of_the_authority(certificates: Path, graph
         assert "went on: it waits" in refused(server.address, context)
 
 
+def test_a_key_belongs_to_its_identity(graph: Graph, tmp_path: Path) -> None:
+    """Who has the key and says another name of it is not let in."""
+    need("openssl")
+    key = tmp_path / "key"
+    key.write_text("0123456789abcdef" * 4)
+    key.chmod(0o600)
+    with Server(graph, listen="127.0.0.1:0", link=Link(key)) as server:
+        for identity, good in (("linnet", True), ("other", False), ("linne", False), ("linnetx", False)):
+            command = ["openssl", "s_client", "-connect", server.address, "-tls1_3", "-psk_identity", identity]
+            done = subprocess.run(
+                [*command, "-psk", key.read_text()], input="", capture_output=True, text=True, timeout=30, check=False
+            )
+            assert ("Cipher is TLS_AES_128_GCM_SHA256" in done.stdout) == good, (identity, done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize("weight", [float("inf"), float("nan"), -float("inf"), 0.0, -1.0, 1e301])
 def test_a_weight_is_a_finite_number_above_nothing(weight: float, graph: Graph) -> None:
     with Server(graph) as server, Worker(graph, server.address, number=0, timeout=30) as worker:

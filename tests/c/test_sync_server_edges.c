@@ -145,11 +145,34 @@ static void rows_twice(void) {
     }
 }
 
+/* A record of the journal without members and tensors: one more step of group 0. */
+static linnet_status replayed(uint64_t sequence, uint64_t version) {
+    unsigned char record[40] = {0};
+    linnet_error error;
+    memcpy(record, &sequence, 8);
+    memcpy(record + 8, &version, 8);
+    return ln_sync_server_replay(world.server, record, sizeof record, &error);
+}
+
+/* Records follow one another, and stand on the values that they were made from. */
+static void records(void) {
+    begin(plain());
+    CHECK_INT(replayed(0, 1), LINNET_CORRUPT);
+    CHECK_INT(replayed(1, 0), LINNET_CORRUPT);
+    CHECK_INT(replayed(0, 0), LINNET_OK);
+    CHECK_INT(replayed(0, 0), LINNET_OK); /* the snapshot has it */
+    CHECK_INT(replayed(2, 0), LINNET_CORRUPT);
+    CHECK_INT(replayed(1, 1), LINNET_CORRUPT);
+    CHECK_INT(replayed(1, 0), LINNET_OK);
+    end();
+}
+
 int main(void) {
     make_manifest();
     handshakes();
     ranges();
     pieces();
     rows_twice();
+    records();
     return check_end("test_sync_server_edges");
 }
