@@ -85,6 +85,18 @@ def test_gradient_is_the_slope(name: str) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-7)
 
 
+def test_cross_entropy_of_labels_that_are_fed() -> None:
+    """softmax - one-hot, times the weight of each example."""
+    graph = Graph()
+    x, labels = graph.placeholder("x", X.shape, "f64"), graph.placeholder("labels", (4,), "i64")
+    (slope,) = gradients(weighted(linnet.losses.softmax_cross_entropy(x, labels)), [x])
+    graph.signature("infer", {"x": x, "labels": labels}, {"slope": slope})
+    given = np.array([1, 0, 3, 2])
+    found = linnet.Session(graph).run({"x": X, "labels": given})["slope"]
+    share = np.exp(X) / np.exp(X).sum(1, keepdims=True)
+    np.testing.assert_allclose(found, (share - np.eye(4)[given]) * np.linspace(0.5, 2, 4)[:, None], rtol=1e-9)
+
+
 def test_equal_maxima_share_their_gradient() -> None:
     graph = Graph()
     x = graph.placeholder("x", (2, 4), "f64")

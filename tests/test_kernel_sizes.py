@@ -40,6 +40,20 @@ def test_pools_of_many_channels(kind: str, channels: int) -> None:
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 2047, 2048, 2049, 4113])
 def test_long_lines(size: int) -> None:
     same(lambda x: ops.softmax(x, axis=1), 3, size)
+    same(lambda x: ops.softmax(x * 60.0, axis=1), 3, size)  # most of them nothing beside the largest
     same(lambda x: ops.layer_norm(x, axis=1)[0], 3, size)
     same(lambda x: ops.reduce(x - 5.0, kind="max", axes=[1]), 3, size)
     same(lambda x: ops.reduce(x, kind="sum", axes=[0]), size, 9, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("k", [33, 500, 2000])
+def test_long_sums_are_of_short_ones(k: int) -> None:
+    """0.1 a thousand times: one after the other in f32 that is off by 1e-5, in blocks by less than 1e-6."""
+    graph = Graph()
+    x = graph.placeholder("x", (5, k), "f32")
+    tenth = np.float32(0.1)
+    graph.signature("infer", {"x": x}, {"y": x @ graph.constant(np.full((k, 40), tenth))})
+    for isa in isa_names():
+        found = linnet.Session(graph, isa_max=isa).run({"x": np.ones((5, k), np.float32)})["y"]
+        error = np.abs(found / (k * float(tenth)) - 1).max()
+        assert error < 1.5e-6, (isa, error)

@@ -129,8 +129,8 @@ def test_movements() -> None:
     one("Split", {"x": X3}, 3, axis=2, num_outputs=3)
     one("Flatten", {"x": X4}, axis=2)
     one("Flatten", {"x": X4}, axis=-1)
-    one("DepthToSpace", {"x": X4}, blocksize=2, mode="CRD")
-    one("DepthToSpace", {"x": X4}, blocksize=2, mode="DCR")
+    one("DepthToSpace", {"x": floats(2, 12, 3, 2)}, blocksize=2, mode="CRD")
+    one("DepthToSpace", {"x": floats(2, 12, 3, 2)}, blocksize=2, mode="DCR")
     one("SpaceToDepth", {"x": floats(1, 2, 6, 4)}, blocksize=2)
     one("Trilu", {"x": floats(5, 5)}, constants={"k": np.array(1)}, upper=0)
     one("Trilu", {"x": floats(5, 5)}, constants={"k": np.array(-1)}, upper=1)
@@ -204,6 +204,7 @@ def test_products(transposes: tuple[int, int]) -> None:
     one("Gemm", {"a": a}, constants={"b": b, "c": floats(4)}, beta=3.0, **flags)
     one("Gemm", {"a": a}, constants={"b": b, "c": floats(3, 1)}, beta=3.0, **flags)
     one("Gemm", {"a": a}, constants={"b": b}, alpha=0.25, **flags)
+    one("Gemm", {"a": a, "b": b}, alpha=0.25, **flags)
 
 
 ACTIVATIONS: list[tuple[str, dict[str, float]]] = [
@@ -316,3 +317,16 @@ def test_boxes() -> None:
                 one("NonMaxSuppression", {"b": boxes, "c": scores}, constants=limits)
     limits = {"m": np.array([5]), "o": np.float32([0.3])}
     one("NonMaxSuppression", {"b": boxes, "c": scores}, constants=limits, center_point_box=1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
+def test_windows_of_channels(size: int) -> None:
+    """LRN by its formula: of an even window, which ONNX Runtime refuses, the longer half lies behind."""
+    x = floats(2, 6, 3, 2)
+    proto = build([node("LRN", "x", "y", size=size, alpha=0.4, beta=0.6, bias=1.5)], {"x": list(x.shape)}, ["y"])
+    found = linnet.Session(linnet.from_onnx(proto)).run({"x": x})["y"]
+    expected = np.empty_like(x)
+    for c in range(6):
+        window = x[:, max(0, c - (size - 1) // 2) : c + size // 2 + 1]
+        expected[:, c] = x[:, c] / (1.5 + 0.4 / size * (window.astype(np.float64) ** 2).sum(1)) ** 0.6
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
