@@ -169,7 +169,9 @@ def test_variables_that_the_model_has_not_are_refused(tmp_path: Path) -> None:
     trained(m).save(tmp_path / "good")
     content = bytearray((tmp_path / "good").read_bytes())
     start, size = HEADER.unpack_from(content)[3:5]
-    for old, new in ((b"head", b"tail"), ((64).to_bytes(8, "little"), (32).to_bytes(8, "little"))):
+    shapes = [(n, *dims) for n, dims in ((2, (64, 5)), (2, (32, 5)), (2, (5, 64)), (1, (320,)), (1, (64,)))]
+    whole, *others = (b"".join(size.to_bytes(4 if i == 0 else 8, "little") for i, size in enumerate(s)) for s in shapes)
+    for old, new in ((b"head", b"tail"), *((whole, other) for other in others)):
         structure = bytes(content[start : start + size])
         at = structure.index(old)
         changed = structure[:at] + new + structure[at + len(new) :]

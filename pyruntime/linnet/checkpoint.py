@@ -86,7 +86,8 @@ def _metadata(path: str | Path) -> dict[str, str]:
     from linnet.file import HEADER
 
     try:
-        with open(path, "rb") as file:
+        # without O_NONBLOCK a pipe would be waited for until somebody writes into it
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
             start, size = HEADER.unpack(file.read(HEADER.size))[3:5]
             content = file.read(min(start + size, os.fstat(file.fileno()).st_size) - HEADER.size)
         model = Model.Model.GetRootAs(content)  # the structure follows the header

@@ -288,10 +288,11 @@ static linnet_status infer_split(const ln_infer *infer, const ln_copy_attributes
         ln_count(&infer->inputs[1]) != infer->n_outputs)
         return bad(infer, LINNET_BAD_ATTRIBUTE, "split with another number of sizes than outputs",
                    "one size per output");
+    const int64_t least = given(infer->inputs, infer->n_inputs, 1) || a->shape.n == 0 ? -1 : 0; /* -1: not known yet */
     for (int i = 0; i < infer->n_outputs; i++) {
         ln_same_shape(x, &infer->outputs[i]);
         size = ln_copy_split_size(a, infer->inputs, infer->n_inputs, infer->n_outputs, x->dims[axis], i);
-        if (size < -1 || (size >= 0 && size > INT64_MAX - sum))
+        if (size < least || (size >= 0 && size > INT64_MAX - sum))
             return bad(infer, LINNET_BAD_ATTRIBUTE, "split with a size that cannot be", "sizes >= 0");
         infer->outputs[i].dims[axis] = size;
         known = known && size >= 0;

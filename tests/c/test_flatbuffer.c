@@ -127,17 +127,54 @@ static void lies(void) {
     bad(vtable + 4 + 2, 0xfff0, 2, "outside its table");
     bad(vtable + 4 + 2, 3, 2, "outside its table");
     bad(vtable + 4 + 2, 10, 2, "misaligned");
+    /* The i32 and the f64 at the table's last bytes: they begin inside and end outside. */
+    const size_t table_size = w.bytes[vtable + 2] | (size_t)w.bytes[vtable + 3] << 8;
+    bad(vtable + 4 + 2, table_size, 2, "outside its table");
+    bad(vtable + 4 + 4, table_size - 4, 2, "outside its table");
+    bad(vtable + 4 + 4, table_size - 1, 2, "outside its table");
     bad(s.root.slots[3], 0xfffffff0u, 4, "outside");
     bad(s.text, 0xffffffffu, 4, "past the end");
     bad(s.text, 4, 4, "UTF-8");         /* cut inside a character, and no NUL there */
     bad(s.text + 4 + 2, 0, 1, "UTF-8"); /* NUL inside */
     bad(s.text + 4 + 2, 0xff, 1, "UTF-8");
     bad(s.text + 4 + 2, 0xc0, 1, "UTF-8");
-    bad(s.ints, 0x10000000, 4, "past the end"); /* times 8 it would wrap in 32 bits */
+    bad(s.ints, 0x10000000, 4, "past the end");                    /* times 8 it would wrap in 32 bits */
+    bad(s.ints, (w.used - s.ints - 4) / 8 + 1, 4, "past the end"); /* as bytes they would fit */
     bad(s.root.slots[4], s.ints + 12 - s.root.slots[4], 4, "misaligned");
     bad(s.tables + 4, 2, 4, "misaligned");
     bad(s.tables + 8, 0, 4, "offset");
     bad(s.root.slots[7] + 7, 0x80, 1, "2^63");
+}
+
+/* Text is what Python decodes: no surrogates, nothing above U+10FFFF, nothing longer than it need be. */
+static void texts(void) {
+    static const struct {
+        const char *text;
+        int good;
+    } cases[] = {
+        {"", 1},
+        {"a", 1},
+        {"\xc2\x80", 1},
+        {"\xc1\xbf", 0},
+        {"\xdf\xbf", 1},
+        {"\xe0\xa0\x80", 1},
+        {"\xe0\x9f\xbf", 0},
+        {"\xed\x9f\xbf", 1},
+        {"\xed\xa0\x80", 0},
+        {"\xee\x80\x80", 1},
+        {"\xf0\x90\x80\x80", 1},
+        {"\xf0\x8f\xbf\xbf", 0},
+        {"\xf4\x8f\xbf\xbf", 1},
+        {"\xf4\x90\x80\x80", 0},
+        {"\xf5\x80\x80\x80", 0},
+        {"\x80", 0},
+        {"\xc2", 0},
+        {"\xe2\x82", 0},
+        {"a\xff", 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        CHECK_INT(ln_is_text(cases[i].text, strlen(cases[i].text)), cases[i].good);
+    CHECK(!ln_is_text("a\0b", 3));
 }
 
 static void shared(void) {
@@ -190,6 +227,7 @@ static void every_byte(void) {
 int main(void) {
     good();
     lies();
+    texts();
     shared();
     every_byte();
     return check_end("test_flatbuffer");

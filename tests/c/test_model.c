@@ -163,6 +163,12 @@ static void headers(void) {
         CHECK_INT(open_size(changed.w.bytes, changed.size, &model, &error), cases[i].code);
         CHECK(model == NULL && (error.expected[0] || error.got[0] || error.hint[0]));
     }
+    for (int bit = 0; bit < 32; bit++) { /* any other checksum */
+        memcpy(&changed, &base, sizeof base);
+        changed.w.bytes[32 + bit / 8] ^= (unsigned char)(1u << bit % 8);
+        CHECK_INT(open_size(changed.w.bytes, changed.size, &model, &error), LINNET_CORRUPT);
+        CHECK(strstr(error.what, "checksum of the structure") != NULL);
+    }
     for (size_t size = 0; size < base.size; size++) {
         linnet_status status = open_size(base.w.bytes, size, &model, &error);
         CHECK_INT(status, size < 8 ? LINNET_BAD_MAGIC : LINNET_TRUNCATED);
@@ -197,6 +203,7 @@ static void structures(void) {
     wrong(b->segments[0].slots[0], (uint64_t)1 << 40, 8, LINNET_CORRUPT, "outside the file");
     wrong(b->segments[0].slots[0], UINT64_MAX - 63, 8, LINNET_CORRUPT, "2^63");
     wrong(b->segments[0].slots[1], INT64_MAX, 8, LINNET_CORRUPT, "outside the file");
+    wrong(b->segments[0].slots[1], base.size, 8, LINNET_CORRUPT, "outside the file"); /* begins inside, ends outside */
     wrong(b->segments[0].slots[1], 20, 8, LINNET_CORRUPT, "another size");
     /* nodes */
     wrong(b->node.slots[0], 0, 2, LINNET_UNSUPPORTED, "op number 0");

@@ -101,6 +101,9 @@ int main(void) {
     ln_memory_init(&memory, NULL);
     linnet_error error;
     CHECK(ln_plan_memory(&memory, huge, 1, &plan, &error) == LINNET_TOO_LARGE, "overflow");
+    ln_lifetime many[6]; /* each is small enough, their sum wraps */
+    for (int i = 0; i < 6; ++i) many[i] = (ln_lifetime){.size = (uint64_t)1 << 62, .first = i, .last = i};
+    CHECK(ln_plan_memory(&memory, many, 6, &plan, &error) == LINNET_TOO_LARGE, "overflow of the sum");
     printf("planner: reached / lower bound: mean %.4f, worst %.4f\n", sum / 60, worst);
     return failures != 0;
 }

@@ -41,6 +41,11 @@ static void values(void) {
     CHECK_INT(linnet_store_read(store, "state", two, 4, &error), LINNET_WRONG_SHAPE);
     CHECK_TEXT(error.expected, "8 bytes");
     CHECK_TEXT(error.got, "4 bytes");
+    float more[4] = {9, 9, 9, 9};
+    CHECK_INT(linnet_store_write(store, "state", more, sizeof more, &error), LINNET_WRONG_SHAPE);
+    CHECK_TEXT(error.got, "16 bytes");
+    CHECK_INT(linnet_store_read(store, "state", more, sizeof more, &error), LINNET_WRONG_SHAPE);
+    CHECK(more[0] == 9 && ln_store_version(store, 0) == 1);
     CHECK_TEXT(error.tensor, "state");
     CHECK_INT(linnet_store_write(store, "weight", two, 8, &error), LINNET_UNKNOWN_NAME);
     CHECK_TEXT(error.tensor, "weight");

@@ -76,6 +76,9 @@ static void conversions(void) {
     CHECK_INT(stored(LINNET_I32, NAN), 0);
     CHECK_INT(stored(LINNET_I64, -1e300), INT64_MIN);
     CHECK_INT(stored(LINNET_I64, INFINITY), INT64_MAX);
+    CHECK_INT(stored(LINNET_I64, 0x1p63), INT64_MAX); /* the first double that is none */
+    CHECK_INT(stored(LINNET_I64, 0x1.fffffffffffffp62), INT64_MAX - 1023);
+    CHECK_INT(stored(LINNET_I64, -0x1p63), INT64_MIN);
     CHECK_INT(stored(LINNET_U32, 4294967295.0), 4294967295LL);
     CHECK_INT(stored(LINNET_BOOL, 0.25), 1);
     CHECK_INT(stored(LINNET_BOOL, -0.0), 0);

@@ -1,0 +1,178 @@
+/* test_sync_server_edges.c - every byte of what a handshake compares counts, and so do the first numbers that are out
+ * of range: rows and tensors that are asked for, digests that differ in their last byte. */
+#include "sync_clients.h"
+
+#include "sync/crc32c.h"
+
+/* A READY whose byte at `at` is another one. */
+static ln_sync_refusal ready_with(int at) {
+    unsigned char bytes[LN_SYNC_READY_BYTES];
+    const ln_sync_hello hello = hello_of(0, 11);
+    client *c = &clients[0];
+    greet(c, &hello);
+    memcpy(bytes, c->welcome.server_nonce, 16);
+    for (int i = 0; i < 16; i++) bytes[16 + i] = (unsigned char)(world.manifest->digest[i / 8] >> 8 * (i % 8));
+    if (at >= 0) bytes[at] ^= 0x20;
+    c->number = c->welcome.worker;
+    control(c, LN_SYNC_READY, 0, bytes, sizeof bytes);
+    settle();
+    return c->refused.why;
+}
+
+static void handshakes(void) {
+    begin(plain());
+    for (int at = 0; at < 16; at++) CHECK_INT(ready_with(at), LN_SYNC_REPLAY);
+    for (int at = 16; at < 32; at++) CHECK_INT(ready_with(at), LN_SYNC_MODEL_DIFFERS);
+    for (int at = 0; at < 16; at++) {
+        ln_sync_hello hello = hello_of(0, 11);
+        hello.job[at] ^= 0x20;
+        greet(&clients[0], &hello);
+        CHECK_INT(clients[0].refused.why, LN_SYNC_UNKNOWN_JOB);
+    }
+    CHECK_INT(ready_with(-1), LN_SYNC_FINE);
+    join(0, 0, 11);
+    step(0, 0, 1); /* the job is as it was */
+    CHECK(world.updates == 1 && world.w[0] == -1);
+    end();
+}
+
+static ln_sync_refusal rows_of(int64_t row) {
+    client *c = join(0, 0, 11);
+    bulk(c, LN_SYNC_ROWS, 1, 0, &row, sizeof row);
+    settle();
+    return c->refused.why;
+}
+
+static ln_sync_refusal pushed_row(int64_t row) {
+    client *c = join(0, 0, 11);
+    bulk(c, LN_SYNC_IDS, 1, 0, &row, sizeof row);
+    settle();
+    return c->refused.why;
+}
+
+static int data_of(uint32_t tensor, const unsigned char digest[16], ln_sync_refusal *why) {
+    ln_sync_pull entry = {.tensor = tensor, .version = LN_SYNC_NONE, .flags = digest ? LN_SYNC_PULL_DIGEST : 0};
+    unsigned char bytes[LN_SYNC_PULL_BYTES];
+    client *c = join(0, 0, 11);
+    if (digest) memcpy(entry.digest, digest, 16);
+    ln_sync_pull_write(&entry, bytes);
+    control(c, LN_SYNC_PULL, 0, bytes, sizeof bytes);
+    settle();
+    *why = c->refused.why;
+    return c->data;
+}
+
+/* The table is rows 20 to 69 of the whole. */
+static void ranges(void) {
+    unsigned char digest[16];
+    uint64_t sum[2] = {0, 0};
+    ln_sync_refusal why;
+    begin(plain());
+    for (int i = 0; i < W; i++) world.w[i] = (float)i;
+    CHECK_INT(rows_of(20), LN_SYNC_FINE);
+    CHECK_INT(rows_of(69), LN_SYNC_FINE);
+    CHECK_INT(rows_of(19), LN_SYNC_MALFORMED);
+    CHECK_INT(rows_of(70), LN_SYNC_MALFORMED);
+    CHECK_INT(rows_of(INT64_MIN), LN_SYNC_MALFORMED);
+    CHECK_INT(rows_of(INT64_MAX), LN_SYNC_MALFORMED);
+    CHECK_INT(pushed_row(20), LN_SYNC_FINE);
+    CHECK_INT(pushed_row(69), LN_SYNC_FINE);
+    CHECK_INT(pushed_row(19), LN_SYNC_MALFORMED);
+    CHECK_INT(pushed_row(70), LN_SYNC_MALFORMED);
+    CHECK_INT(data_of(2, NULL, &why), 1);
+    CHECK_INT(why, LN_SYNC_FINE);
+    CHECK_INT(data_of(3, NULL, &why), 0);
+    CHECK_INT(why, LN_SYNC_UNKNOWN_TENSOR);
+    ln_sync_digest(world.w, sizeof world.w, sum);
+    for (int i = 0; i < 16; i++) digest[i] = (unsigned char)(sum[i / 8] >> 8 * (i % 8));
+    CHECK_INT(data_of(0, digest, &why), 0); /* it has them */
+    for (int i = 0; i < 16; i++) {
+        digest[i] ^= 1;
+        CHECK_INT(data_of(0, digest, &why), 1);
+        digest[i] ^= 1;
+    }
+    end();
+}
+
+/* A piece of a gradient of W floats, as bytes: such as no stream of ours would send. */
+static void piece(client *c, uint64_t offset, uint32_t length) {
+    unsigned char bytes[LN_SYNC_HEADER + sizeof vectors[0]];
+    ln_sync_header h;
+    memset(&h, 0, sizeof h);
+    memset(bytes, 0, sizeof bytes);
+    h.version = 1;
+    h.type = LN_SYNC_PUSH;
+    memset(&h.job, 7, 8);
+    h.worker = c->number;
+    h.length = length;
+    h.total = sizeof vectors[0];
+    h.offset = offset;
+    h.payload_crc = ln_sync_crc32c(0, bytes + LN_SYNC_HEADER, length);
+    ln_sync_header_write(&h, bytes);
+    ln_sync_stream_feed(c->server, bytes, LN_SYNC_HEADER + length);
+    settle();
+}
+
+/* Pieces come one behind the other, without a hole, and none twice. */
+static void pieces(void) {
+    static const struct {
+        uint64_t offsets[3];
+        int good; /* pieces of 1,000 bytes before the wrong one */
+    } cases[] = {{{1000}, 0},          {{0, 2000}, 1},       {{0, 0}, 1},
+                 {{0, 1000, 1000}, 2}, {{0, 1000, 3000}, 2}, {{0, 1000, 2000}, 3}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        begin(plain());
+        client *c = join(0, 0, 11);
+        for (int k = 0; k < 3 && k <= cases[i].good; k++) {
+            CHECK_INT(c->refused.why, LN_SYNC_FINE);
+            piece(c, cases[i].offsets[k], 1000);
+        }
+        CHECK_INT(c->refused.why, cases[i].good == 3 ? LN_SYNC_FINE : LN_SYNC_MALFORMED);
+        end();
+    }
+}
+
+/* Row numbers of a push ascend: one that comes twice is refused. */
+static void rows_twice(void) {
+    static const int64_t ids[][3] = {{20, 21, 21}, {20, 20, 21}, {21, 20, 22}, {20, 21, 69}};
+    for (int i = 0; i < 4; i++) {
+        begin(plain());
+        client *c = join(0, 0, 11);
+        bulk(c, LN_SYNC_IDS, 1, 0, ids[i], sizeof ids[i]);
+        settle();
+        CHECK_INT(c->refused.why, i < 3 ? LN_SYNC_MALFORMED : LN_SYNC_FINE);
+        end();
+    }
+}
+
+/* A record of the journal without members and tensors: one more step of group 0. */
+static linnet_status replayed(uint64_t sequence, uint64_t version) {
+    unsigned char record[40] = {0};
+    linnet_error error;
+    memcpy(record, &sequence, 8);
+    memcpy(record + 8, &version, 8);
+    return ln_sync_server_replay(world.server, record, sizeof record, &error);
+}
+
+/* Records follow one another, and stand on the values that they were made from. */
+static void records(void) {
+    begin(plain());
+    CHECK_INT(replayed(0, 1), LINNET_CORRUPT);
+    CHECK_INT(replayed(1, 0), LINNET_CORRUPT);
+    CHECK_INT(replayed(0, 0), LINNET_OK);
+    CHECK_INT(replayed(0, 0), LINNET_OK); /* the snapshot has it */
+    CHECK_INT(replayed(2, 0), LINNET_CORRUPT);
+    CHECK_INT(replayed(1, 1), LINNET_CORRUPT);
+    CHECK_INT(replayed(1, 0), LINNET_OK);
+    end();
+}
+
+int main(void) {
+    make_manifest();
+    handshakes();
+    ranges();
+    pieces();
+    rows_twice();
+    records();
+    return check_end("test_sync_server_edges");
+}

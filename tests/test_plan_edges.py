@@ -1,0 +1,134 @@
+"""Where a plan may put things and when a step may write: values that are asked for beside what is made of them, views that
+would begin inside a line, updates in front of what may fail, maps that load behind a store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+from linnet._generated.op_table import OPCODES
+from linnet.graph import DTYPE_IDS, Graph, Node
+
+RNG = np.random.default_rng(7)
+
+
+def floats(*shape: int) -> np.ndarray[Any, Any]:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("reference", [False, True])
+def test_a_value_that_is_asked_for_is_made_although_a_map_reads_it(reference: bool) -> None:
+    graph = Graph()
+    x, w = graph.placeholder("x", (3, 8), "f32"), floats(8, 16)
+    y = x @ graph.constant(w)
+    z = ops.relu(y)
+    graph.signature("infer", {"x": x}, {"y": y, "z": z, "both": z + y})
+    for fetches in (["y", "z"], None, ["z"], ["y"]):
+        given = floats(3, 8)  # others each time: memory that is used again holds the results of before
+        found = linnet.Session(graph, reference=reference, fetches=fetches).run({"x": given})
+        expected = {"y": given @ w, "z": np.maximum(given @ w, 0), "both": np.maximum(given @ w, 0) + given @ w}
+        assert set(found) == set(fetches or expected)
+        for name, value in found.items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("rows", "copies"), [(16, 0), (5, 1)])
+def test_views_begin_on_a_line(rows: int, copies: int) -> None:
+    """`rows` rows of one f32 each are cut off in front: 64 bytes, or 20, which no kernel counts on."""
+    graph = Graph()
+    x = graph.placeholder("x", (64, 1), "f32")
+    whole = ops.softmax(x, axis=0)
+    part = ops.copy([whole], kind="slice", starts=[rows], ends=[64], axes=[0])[0]
+    y = ops.softmax(part, axis=0)
+    graph.signature("infer", {"x": x}, {"y": y})
+    session = linnet.Session(graph)
+    given = floats(64, 1)
+    expected = linnet.Session(graph, reference=True).run({"x": given})["y"]
+    np.testing.assert_allclose(session.run({"x": given})["y"], expected, rtol=1e-6)
+    assert [step.op for step in session.steps].count("copy") == copies
+
+
+def _lookup(graph: Graph, ids: Any) -> Any:
+    return ops.gather(graph.constant(np.arange(5, dtype=np.float32)), ids)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_update_that_indices_depend_on_is_undone_when_they_are_wrong(threads: int) -> None:
+    """The new value has to be made in front of the look-up: it may not go into the variable until that has not failed."""
+    graph = Graph()
+    v = graph.variable("v", np.zeros(3, np.int64))
+    x = graph.placeholder("x", (3,), "i64")
+    new = v + x
+    picked = _lookup(graph, new)
+    graph.signature("train", {"x": x}, {"y": picked}, updates={v: new})
+    session = linnet.Session(graph, "train", threads=threads)
+    assert session.run({"x": np.array([1, 2, 4])})["y"].tolist() == [1, 2, 4]
+    for wrong in (np.array([0, 0, 1]), np.array([-7, 0, 0])):
+        with pytest.raises(linnet.Error, match="index"):
+            session.run({"x": wrong})
+        assert session.variables["v"].tolist() == [1, 2, 4]
+    session.run({"x": np.array([1, 1, 0])})
+    assert session.variables["v"].tolist() == [2, 3, 4]
+
+
+@pytest.mark.parametrize("fetched", [False, True])
+@pytest.mark.parametrize(("from_end", "wrong"), [(True, 5), (True, -6), (False, 5), (False, -1)])
+def test_an_update_beside_a_look_up_waits_for_all_its_indices(fetched: bool, from_end: bool, wrong: int) -> None:
+    """The update comes first in the graph, and indices are checked early to let it: by the very bounds of the look-up.
+    One that is fetched too is copied into its variable at the end."""
+    graph = Graph()
+    ids = graph.placeholder("ids", (4,), "i64")
+    v = graph.variable("v", floats(1000))
+    before = graph.variables["v"].value.copy()
+    new = v * 2.0
+    y = ops.gather(graph.constant(floats(5, 7)), ids, from_end=from_end)
+    results = {"y": y.sum(), **({"new": new} if fetched else {})}
+    graph.signature("train", {"ids": ids}, results, updates={v: new})
+    session = linnet.Session(graph, "train")
+    for at in range(4):
+        given = np.array([0, 1, 4, 3])
+        given[at] = wrong
+        with pytest.raises(linnet.Error, match="index"):
+            session.run({"ids": given})
+        np.testing.assert_array_equal(session.variables["v"], before)
+    session.run({"ids": np.array([0, 1, 4, 3])})
+    np.testing.assert_array_equal(session.variables["v"], before * 2)
+
+
+@pytest.mark.parametrize("n", [1, 16, 100, 5000])
+def test_a_map_that_loads_behind_a_store_keeps_its_operands(n: int) -> None:
+    """y = a, then z = -b, by a program that loads b when y is stored already: y may not lie over b."""
+    graph = Graph()
+    main = graph.function("main")
+    x, w = main.placeholder("x", "f32", (n,)), main.placeholder("w", "f32", (n,))
+    a, b = ops.softmax(x, axis=0), ops.softmax(w, axis=0)  # b is a value of the arena that dies here, a lives on
+    f32 = DTYPE_IDS["f32"]
+    program: tuple[int, ...] = ()
+    for code, first, second in (
+        ("load", 0, 0), ("store", 0, 0), ("load", 1, 0), ("neg", 2, 0), ("store", 3, 1),
+    ):  # fmt: skip
+        program += (OPCODES[code][0], f32, first, second, 0)
+    y, z = main.tensor("y", "f32", (n,)), main.tensor("z", "f32", (n,))
+    node = Node("map", [a, b], [y, z], {"program": program, "dtypes": (f32, f32)})
+    y.node = z.node = node
+    main.nodes.append(node)
+    main.outputs = [ops.softmax(y, axis=0, name="sy"), ops.softmax(z, axis=0, name="sz"), ops.softmax(a, axis=0)]
+    graph.signature("infer", main)
+    feeds = {"x": floats(n), "w": floats(n)}
+    fast, plain = (linnet.Session(graph, reference=reference).run(feeds) for reference in (False, True))
+    for name in plain:
+        np.testing.assert_allclose(fast[name], plain[name], rtol=1e-6)
+
+
+def test_shapes_that_do_not_fit_are_not_broadcast() -> None:
+    for left, right in (((4,), (3,)), ((3,), (4,)), ((2, 3), (2,)), ((5, 1, 2), (4, 3)), ((1, 2), (3,))):
+        graph = Graph()
+        a, b = graph.placeholder("a", left, "f32"), graph.placeholder("b", right, "f32")
+        with pytest.raises(linnet.Error, match="broadcast"):
+            ops.add(a, b)
+        with pytest.raises(linnet.Error, match="broadcast"):
+            ops.copy([graph.constant(np.zeros(left, np.float32))], kind="expand", shape=list(right) or [1])

@@ -1,0 +1,116 @@
+"""Shape rules at their limits: what just fits is taken, one more is refused in words, and no size wraps around."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import linnet
+from linnet import ops
+from linnet.graph import Graph, Tensor
+
+BIG = 1 << 48
+
+
+def given(*shape: int, dtype: str = "f32") -> Tensor:
+    return Graph().placeholder("x", shape, dtype)
+
+
+def constant(x: Tensor, *shape: int) -> Tensor:
+    return x.function.constant(np.zeros(shape, np.float32))
+
+
+def copy(x: Tensor, kind: str, **attributes: Any) -> Tensor:
+    return ops.copy([x], kind=kind, **attributes)[0]
+
+
+def conv(channels: int, out: int, taken: int, group: int, **attributes: Any) -> Tensor:
+    x = given(1, channels, 5, 5)
+    return ops.conv(x, constant(x, out, taken, 3, 3), group=group, **attributes)
+
+
+def product(a: tuple[int, ...], b: tuple[int, ...], bias: int | None = None, **flags: bool) -> Tensor:
+    x = given(*a)
+    return ops.matmul(x, constant(x, *b), None if bias is None else constant(x, bias), **flags)
+
+
+def numbers(first: int, end: int, step: int) -> Tensor:
+    function = Graph().function()
+    return ops.range_(*(function.constant(np.array(v)) for v in (first, end, step)))
+
+
+# What is taken, with its shape; and what is refused, with words of the error.
+TAKEN: list[tuple[Callable[[], Tensor], tuple[int, ...]]] = [
+    (lambda: copy(given(0, 3), "pad", pads=[BIG >> 6, 0, 0, 0]), (BIG >> 6, 3)),
+    (lambda: copy(given(7), "reshape", shape=[-1]), (7,)),
+    (lambda: copy(given(8), "reshape", shape=[2, -1]), (2, 4)),
+    (lambda: copy(given(0, 4), "reshape", shape=[4, 0], allow_zero=True), (4, 0)),
+    (lambda: copy(given(1), "tile", shape=[BIG >> 4]), (BIG >> 4,)),
+    (lambda: copy(given(2, 3, 4), "transpose", perm=[2, 0, 1]), (4, 2, 3)),
+    (lambda: copy(given(1, 8, 2, 2), "depth_to_space", block=2, axis=1), (1, 2, 4, 4)),
+    (lambda: copy(given(1, 2, 4, 6), "space_to_depth", block=2, axis=1), (1, 8, 2, 3)),
+    (lambda: conv(6, 4, 3, 2), (1, 4, 3, 3)),
+    (lambda: ops.pool(given(1, 1, 3, 3), kind="max", kernel=[3, 3])[0], (1, 1, 1, 1)),
+    (lambda: ops.pool(given(1, 1, 2, 2), kind="max", kernel=[3, 3], pads=[0, 0, 1, 1])[0], (1, 1, 1, 1)),
+    (lambda: product((2, 4), (4, 5), 5), (2, 5)),
+    (lambda: product((2, 4), (4, 5), 1), (2, 5)),
+    (lambda: product((4, 2), (5, 4), transpose_a=True, transpose_b=True), (2, 5)),
+    (lambda: product((3, 2, 4), (1, 4, 5)), (3, 2, 5)),
+    (lambda: numbers(0, 5, 2), (3,)),
+    (lambda: numbers(0, 5, 5), (1,)),
+    (lambda: numbers(5, 0, -2), (3,)),
+    (lambda: numbers(5, 5, 1), (0,)),
+]
+REFUSED: list[tuple[Callable[[], Any], str]] = [
+    (lambda: copy(given(0, 3), "pad", pads=[BIG + 1, 0, 0, 0]), "lists that do not fit"),
+    (lambda: copy(given(0, 3), "pad", pads=[0, 0, BIG + 1, 0]), "lists that do not fit"),
+    (lambda: copy(given(4, 3), "pad", pads=[(1 << 63) - 1, 0, 5, 0]), "lists that do not fit"),
+    (lambda: copy(given(4), "pad", pads=[-(1 << 62), -3]), "lists that do not fit"),
+    (lambda: copy(given(4), "pad", pads=[-2, -3]), "crop more than there is"),
+    (lambda: copy(given(0), "pad", pads=[1, 0], pad_mode="edge"), "only constant padding"),
+    (lambda: copy(given(7), "reshape", shape=[2, -1]), "cannot infer the dimension"),
+    (lambda: copy(given(7), "reshape", shape=[2, 3]), "another number of elements"),
+    (lambda: copy(given(7), "reshape", shape=[2, 4]), "another number of elements"),
+    (lambda: copy(given(0), "reshape", shape=[1 << 32, 1 << 32]), "more elements than can be counted"),
+    (lambda: copy(given(4), "reshape", shape=[-1, -1]), "more than one -1"),
+    (lambda: copy(given(4), "reshape", shape=[4, 0]), "does not have"),
+    (lambda: copy(given(2), "tile", shape=[BIG]), "repeat that cannot be"),
+    (lambda: copy(given(4), "tile", shape=[1 << 62]), "repeat that cannot be"),
+    (lambda: copy(given(4), "tile", shape=[-1]), "repeat that cannot be"),
+    (lambda: copy(given(2, 3), "transpose", perm=[0, 0]), "no permutation"),
+    (lambda: copy(given(2, 3), "transpose", perm=[0, 2]), "no permutation"),
+    (lambda: copy(given(1, 6, 2, 2), "depth_to_space", block=2, axis=1), "does not divide"),
+    (lambda: copy(given(1, 2, 5, 6), "space_to_depth", block=2, axis=1), "does not divide"),
+    (lambda: ops.copy([given(7)], kind="split", axis=0, shape=[4, 4], outputs=2), "do not add up"),
+    (lambda: ops.copy([given(7)], kind="split", axis=0, shape=[3, 3], outputs=2), "do not add up"),
+    (lambda: ops.copy([given(7)], kind="split", axis=0, shape=[-1, 8], outputs=2), "size that cannot be|do not add up"),
+    (lambda: conv(6, 4, 3, 4), "group does not divide"),
+    (lambda: conv(4, 6, 1, 4), "group does not divide"),
+    (lambda: conv(6, 4, 4, 2), "does not fit the channels"),
+    (lambda: conv(6, 4, 3, 2, dilations=[3, 1]), "larger than the padded input"),
+    (lambda: ops.pool(given(1, 1, 2, 2), kind="max", kernel=[3, 3]), "larger than the padded input"),
+    (lambda: ops.pool(given(1, 1, 2, 2), kind="max", kernel=[3, 3], pads=[0, 0, 1, 0]), "larger than the padded input"),
+    (lambda: product((2, 4), (3, 5)), "inner dimensions"),
+    (lambda: product((2, 3), (4, 5)), "inner dimensions"),
+    (lambda: product((2, 4), (4, 5), 4), "bias does not fit"),
+    (lambda: product((2, 4), (4, 5), 6), "bias does not fit"),
+    (lambda: product((3, 2, 4), (2, 4, 5)), "broadcast"),
+    (lambda: numbers(0, 5, 0), "no finite length"),
+    (lambda: numbers(-(1 << 63), (1 << 63) - 1, 1), "no finite length"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(TAKEN)))
+def test_what_just_fits_is_taken(number: int) -> None:
+    make, shape = TAKEN[number]
+    assert make().shape == shape
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_one_more_is_refused(number: int) -> None:
+    make, words = REFUSED[number]
+    with pytest.raises(linnet.Error, match=words):
+        make()
