@@ -30,8 +30,8 @@ LINNET_API const char *linnet_sync_version(void);
  * to live only during the call that takes the config. */
 typedef struct linnet_link_config {
     size_t struct_size;
-    const char *key_file;    /* pre-shared key: 32 bytes or more, raw or hexadecimal, not all the same; readable by its
-                              * owner alone */
+    const char *key_file; /* pre-shared key: 32 bytes or more, raw or hexadecimal, not all zeros; readable by its owner
+                           * alone */
     const char *certificate; /* PEM: own certificates, */
     const char *private_key; /* their key, */
     const char *authority;   /* and whom to trust: both sides are verified */

@@ -80,11 +80,12 @@ void ln_sync_wipe(void *data, size_t size) {
     while (size--) *bytes++ = 0;
 }
 
-/* Zeros above all: what nobody has drawn is no secret. */
-static bool is_one_byte(const unsigned char *key, size_t size) {
-    for (size_t i = 1; i < size; i++)
-        if (key[i] != key[0]) return false;
-    return true;
+/* In bytes, or in digits, however many: what an empty disk or a template holds is no secret. */
+static bool is_zero(const unsigned char *key, size_t size) {
+    size_t same = 0;
+    while (same < size && key[same] == key[0]) same++;
+    while (same < size && strchr(" \t\r\n", key[same])) same++; /* behind an odd number of digits */
+    return same == size && (key[0] == 0 || key[0] == '0');
 }
 
 linnet_status ln_sync_secret_read(const char *path, unsigned char key[LN_SYNC_KEY_MAX], size_t *size,
@@ -114,9 +115,8 @@ linnet_status ln_sync_secret_read(const char *path, unsigned char key[LN_SYNC_KE
         ln_sync_got(error, length == sizeof text ? "more than %zu bytes" : "%zu bytes", length);
         ln_sync_hint(error, "linnet sync-key FILE makes one");
     }
-    if (!status && is_one_byte(text, *size)) {
-        status =
-            ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key is one byte again and again, as of an empty disk");
+    if (!status && is_zero(text, *size)) {
+        status = ln_sync_fail(error, LINNET_NOT_AUTHENTICATED, "the key is all zeros");
         ln_sync_at(error, path);
         ln_sync_expected(error, "%d random bytes or more", LN_SYNC_KEY_MIN);
         ln_sync_hint(error, "linnet sync-key FILE makes one");

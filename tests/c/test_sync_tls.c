@@ -434,11 +434,11 @@ static void files(void) {
         LINNET_INVALID_ARGUMENT, "the name of the server is empty");
     memset(longer, '0', 64); /* zeros, in digits, in bytes, and as one digit too many to be a number */
     longer[64] = 0;
-    bad((ln_sync_security_config){.key_file = put("zeros", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "one byte again");
+    bad((ln_sync_security_config){.key_file = put("zeros", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "all zeros");
     strcat(longer, "0");
-    bad((ln_sync_security_config){.key_file = put("zeros", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "one byte again");
+    bad((ln_sync_security_config){.key_file = put("zeros", longer, 0600)}, LINNET_NOT_AUTHENTICATED, "all zeros");
     shell("head -c 32 /dev/zero > zeros; chmod 600 zeros");
-    bad((ln_sync_security_config){.key_file = in("zeros")}, LINNET_NOT_AUTHENTICATED, "one byte again");
+    bad((ln_sync_security_config){.key_file = in("zeros")}, LINNET_NOT_AUTHENTICATED, "all zeros");
     bad((ln_sync_security_config){.key_file = in("one"), .libssl = in("no.so")}, LINNET_UNSUPPORTED, "install OpenSSL");
     bad((ln_sync_security_config){.key_file = in("one"), .libssl = "libm.so.6"}, LINNET_UNSUPPORTED, "lacks");
     bad((ln_sync_security_config){.certificate = in("one"), .private_key = in("one"), .authority = in("one")},
