@@ -208,19 +208,18 @@ def test_from_onnx_to_a_plan(name: str, tmp_path: Path) -> None:
         found["plan"] = seconds(lambda: linnet.Session(loaded[0], input_shapes=given, threads=1))
         return found
 
-    held_to(times, 1000)
+    held_to(times, 750)
 
 
-@pytest.mark.parametrize("name", ["held", "pieces", "weights", "residual", "shapes"])
+@pytest.mark.parametrize("name", ["held", "pieces", "weights"])
 def test_a_plan_of_many_nodes(name: str) -> None:
-    """Where import is slow and planning fast, what grows with the square shows only in larger graphs."""
-    given = {"t0": (2, 4)} if name == "shapes" else None
+    """Planning is so fast that what grows with the square shows only in larger graphs."""
 
     def times(n: int) -> dict[str, float]:
         made = linnet.Model(linnet.from_onnx(ONNX[name](n), optimize=False))
-        return {"plan": seconds(lambda: linnet.Session(made, input_shapes=given, threads=1))}
+        return {"plan": seconds(lambda: linnet.Session(made, threads=1))}
 
-    held_to(times, 4000)
+    held_to(times, 3000)
 
 
 @pytest.mark.parametrize("kind", ["pointwise", "dense", "ports"])
