@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from linnet.session import Session
 
 TOO_LARGE = 306
-# Plans of a range that are made one by one: so many, and so many steps in all; a second or three.
-MOST_SHAPES, MOST_STEPS = 1 << 14, 1 << 17
+# Plans of a range that are made one by one: so many, and so much work in all, in steps or as many bytes folded as take as
+# long; a few seconds.
+MOST_SHAPES, MOST_WORK, STEP_BYTES = 1 << 14, 1 << 17, 1 << 12
 
 
 class _Most:
@@ -30,7 +31,8 @@ class _Most:
         self.regions = dict.fromkeys(REGIONS, 0)
         self.arena = self.beside = self.later = 0  # beside: everything but the arena, later segments included
         self.unbounded = ""
-        self.planned = self.refused = self.steps = 0
+        self.planned = self.refused = 0
+        self.work = 1
         self.largest: Shapes = {}
 
     def add(self, plan: Any, shapes: Shapes) -> None:
@@ -39,7 +41,7 @@ class _Most:
         self.planned += 1
         if info.total > self.regions["total"]:
             self.largest = shapes
-        self.steps = max(self.steps, int(info.steps))
+        self.work = max(self.work, int(info.steps + info.folded // STEP_BYTES))
         for name in REGIONS:
             self.regions[name] = max(self.regions[name], int(getattr(info, name)))
         if lib.linnet_plan_bound(plan, most, error):
@@ -66,8 +68,10 @@ def find(session: Session, ranges: Mapping[str, Range]) -> tuple[MemoryBound, Sh
     space = Space(ranges, session.model.dim_names(session.signature))
     most, corner = _Most(), space.corner
     first = _plan_all(session, [corner], most)
-    steps = max(1, most.steps)
-    every = space.count <= MOST_SHAPES and space.count * steps <= MOST_STEPS
+    if first is not None:  # another shape has to tell how much work one is
+        _plan_all(session, space.samples()[1:], probed := _Most())
+        most.work = probed.work
+    every = space.count <= MOST_SHAPES and space.count * most.work <= MOST_WORK
     if not every and first is not None:
         raise first  # the upper corner must be a shape that the model takes
     frame: Shapes | None = None
@@ -130,7 +134,7 @@ def _why_not(session: Session, space: Space, most: _Most) -> str:
         reason = reason or "devices plan for themselves"
     if not reason:
         return ""
-    limit = min(MOST_SHAPES, MOST_STEPS // max(1, most.steps))
+    limit = min(MOST_SHAPES, MOST_WORK // most.work)
     return (
         f"the range holds {space.count:,} shapes, of which the largest may not need the most ({reason}); "
         f"up to {limit:,} shapes of this model are planned one by one"

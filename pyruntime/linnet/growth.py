@@ -4,19 +4,19 @@ any smaller ones. Told from the graph alone, so what is not understood counts as
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Sequence
 from typing import Any
-
-import numpy as np
 
 from linnet import symbolic
 from linnet.errors import GraphError
 from linnet.graph import Dim, Function, Graph, Node, Tensor
 from linnet.mapping import Program
 
-# A quantity is a number, or a word for one that is never negative and never falls when an input grows (equal words, equal
-# quantities), or None when it may do anything.
+# A quantity is a number, or a word for one that never falls when an input grows (equal words, equal quantities; only those
+# that begin with _SIGNED may be negative), or None when it may do anything.
 Quantity = float | int | str | None
+_SIGNED = "~"
 
 _PLAIN = (  # ops whose shape rules only grow, and read no values
     "map", "matmul", "conv", "conv_transpose", "pool", "softmax", "layer_norm", "batch_norm", "group_norm", "gather", "cast",
@@ -24,7 +24,7 @@ _PLAIN = (  # ops whose shape rules only grow, and read no values
     "recurrent_gradient", "moments", "roi_align",
 )  # fmt: skip
 _VALUES = {"reduce": (1,), "resize": (1, 2, 3), "range": (0, 1, 2), "top_k": (1,), "random": (1,)}
-_KEEP = ("add", "mul", "max", "min")  # of quantities that grow, or are at least 0, the same
+_KEEP = ("add", "mul", "max", "min")
 _ROUND = ("cast", "floor", "ceil", "round", "trunc")
 _FAR = 1 << 31
 
@@ -44,19 +44,44 @@ class _Walk:
         self.values: dict[int, tuple[Quantity, ...]] = {}
         self.words = 0
 
-    def word(self) -> str:
+    def word(self, signed: bool = False) -> str:
         """For a new quantity that grows."""
         self.words += 1
-        return f" {self.words}"
+        return f"{_SIGNED if signed else ' '}{self.words}"
 
     def shadow(self, tensor: Tensor) -> Tensor:
         """The tensor with a word for every size that is no number."""
         if id(tensor) not in self.known:
             shape = tensor.shape
             if shape is not None:
-                shape = tuple(self.word() if d is None or d in self.open_names else d for d in shape)
+                carried = self._carried(tensor.node, len(shape)) if None in shape else (None,) * len(shape)
+                shape = tuple(
+                    (same or self.word()) if d is None or d in self.open_names else d
+                    for d, same in zip(shape, carried, strict=True)
+                )
             self.known[id(tensor)] = dataclasses.replace(tensor, shape=shape, node=None)
         return self.known[id(tensor)]
+
+    def _carried(self, node: Node | None, rank: int) -> tuple[Dim, ...]:
+        """Sizes that the node's first output has from its inputs; None for others."""
+        unknown: tuple[Dim, ...] = (None,) * rank
+        if node is None or not node.inputs or node.inputs[0] is None or id(node.outputs[0]) in self.known:
+            return unknown
+        shape = self.shadow(node.inputs[0]).shape
+        if shape is None or len(shape) != rank:
+            return unknown
+        if node.op in ("conv", "conv_transpose", "pool"):
+            return (shape[0], *unknown[1:])
+        if node.op == "copy" and node.attribute("kind") == "transpose":
+            return tuple(shape[p] for p in node.attribute("perm") or range(rank)[::-1])
+        if node.op in ("map", "cast", "softmax", "batch_norm", "layer_norm"):
+            # Where no other operand has anything to say.
+            others = [() if t is None else t.shape for t in node.inputs[1:]]
+            if any(other is None or len(other) > rank for other in others):
+                return unknown
+            padded = [(1,) * (rank - len(other)) + other for other in others if other is not None]
+            return tuple(d if all(other[i] == 1 for other in padded) else None for i, d in enumerate(shape))
+        return unknown
 
     def elements(self, tensor: Tensor | None) -> tuple[Quantity, ...] | None:
         """Of a small tensor: what is known of each; None when not even their number is."""
@@ -65,6 +90,11 @@ class _Walk:
         if tensor.data is not None and tensor.dtype != "bf16":
             return tuple(tensor.data.reshape(-1).tolist()) if tensor.data.size <= symbolic.LONGEST else None
         return self.values.get(id(tensor))
+
+    def sizes(self, tensor: Tensor | None) -> tuple[Quantity, ...] | None:
+        """The same for those that sizes are made of: what may be negative may be anything."""
+        values = self.elements(tensor)
+        return None if values is None else tuple(None if _signed(v) else v for v in values)
 
     def function(self, function: Function, arguments: Sequence[tuple[Quantity, ...] | None]) -> str:
         for tensor, values in zip(function.inputs, arguments, strict=False):
@@ -124,7 +154,7 @@ class _Walk:
             operand = node.inputs[i] if i < len(node.inputs) else None
             if operand is None or operand.data is not None:
                 continue
-            values = self.elements(operand)
+            values = self.sizes(operand)
             numbers_only = places or (node.op == "resize" and i == 3)
             if values is None or None in values or (numbers_only and any(isinstance(v, str) for v in values)):
                 return f"{operand.name!r} may be any number"
@@ -145,7 +175,7 @@ class _Walk:
     def _reshape(self, node: Node) -> str:
         x = self.shadow(node.inputs[0]) if node.inputs[0] is not None else None
         second = node.inputs[1] if len(node.inputs) > 1 else None
-        wanted = self.elements(second) if second is not None else tuple(node.attribute("shape"))
+        wanted = self.sizes(second) if second is not None else tuple(node.attribute("shape"))
         if x is None or x.shape is None or wanted is None or None in wanted:
             return "the shape that it is given is not known"
         dims: list[Any] = [
@@ -160,7 +190,7 @@ class _Walk:
                 if isinstance(d, str):
                     left.remove(d)
             # numbers divide, which only grows: what is left over is one quantity, or a name that stood for itself
-            numbers = [int(np.prod([d for d in ds if isinstance(d, int) and d != -1])) for ds in (left, dims)]
+            numbers = [math.prod(d for d in ds if isinstance(d, int) and d != -1) for ds in (left, dims)]
             words = [d for d in left if isinstance(d, str)]
             rest: Dim = words[0] if len(words) == 1 and numbers[0] == numbers[1] else self.word()
             if not words and numbers[1] > 0:
@@ -177,7 +207,7 @@ class _Walk:
         ]
         for i, operand in enumerate(node.inputs[1:5]):
             if operand is not None:
-                parts[i] = self.elements(operand)
+                parts[i] = self.sizes(operand)
         starts, ends, axes, steps = parts
         if x is None or x.shape is None or None in (starts, ends, axes, steps):
             return "where it begins and ends is not known"
@@ -224,11 +254,11 @@ class _Walk:
 
     def _all(self, values: Sequence[Quantity]) -> Quantity:
         """A sum, product or extreme of them."""
-        safe = all(isinstance(v, str) or (v is not None and v >= 0) for v in values)
-        return self.word() if safe else None
+        return self.word() if all(_positive(v) for v in values) else None
 
     def _map(self, node: Node) -> tuple[Quantity, ...] | None:
-        count = int(np.prod(node.outputs[0].static_shape or (0,))) if node.outputs[0].static_shape is not None else 0
+        shape = node.outputs[0].static_shape
+        count = math.prod(shape) if shape is not None else 0
         inputs = [self.elements(t) for t in node.inputs]
         if not 0 < count <= symbolic.LONGEST or len(node.outputs) != 1 or any(v is None for v in inputs):
             return None
@@ -252,18 +282,34 @@ class _Walk:
         return tuple(made)
 
     def _step(self, opcode: str, args: Sequence[Quantity]) -> Quantity:
-        """What an instruction makes of quantities; a word only where the result grows and is never negative."""
+        """What an instruction makes of quantities."""
+        if None in args:
+            return None
+        a, b = (*args, None)[:2]
+        signed = any(not _positive(v) for v in args)
         if opcode in _ROUND:
-            return args[0] if isinstance(args[0], str) and opcode == "cast" else self._all(args)
+            return a if opcode == "cast" and isinstance(a, str) else self.word(signed)
         if opcode in _KEEP:
             neutral = {"add": 0, "mul": 1}.get(opcode)
-            for a, b in (args, args[::-1]):
-                if isinstance(a, str) and b == neutral:
-                    return a
-            return self._all(args)
-        if opcode == "div" and not isinstance(args[1], str) and args[1] is not None and args[1] > 0:
-            return args[0] if args[1] == 1 else self._all(args[:1])
+            if b == neutral or a == neutral:
+                return a if b == neutral else b
+            if opcode == "mul" and signed and not any(isinstance(v, int | float) and v >= 0 for v in args):
+                return None  # of two that may be negative, or by a number that is
+            return self.word(signed and not (opcode == "max" and any(_positive(v) for v in args)))
+        if opcode == "sub" and isinstance(b, int | float):
+            return a if b == 0 else self.word(signed=True)
+        if opcode == "div" and isinstance(b, int | float) and b > 0:
+            return a if b == 1 else self.word(signed)
         return None
+
+
+def _signed(value: Quantity) -> bool:
+    return isinstance(value, str) and value.startswith(_SIGNED)
+
+
+def _positive(value: Quantity) -> bool:
+    """Whether it is never negative."""
+    return not _signed(value) if isinstance(value, str) else value is not None and value >= 0
 
 
 def _names(node: Node) -> Collection[str]:

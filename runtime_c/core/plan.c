@@ -155,6 +155,7 @@ static void count_bytes(linnet_plan *plan) {
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;
     info->gradients = p->gradients;
+    info->folded = p->constants + p->packed_only;
     info->recomputed = p->recomputed;
     info->steps = p->n_steps;
     info->segments = p->rest != NULL || p->n_grown > 0 ? 2 : 1;

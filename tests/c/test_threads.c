@@ -214,6 +214,53 @@ static void quotas(void) {
 #endif
 }
 
+/* What is left: of the machine, or of the narrowest group, where pages of files can be given up and swap comes on top.
+ */
+static void memory_left(void) {
+#if defined(__linux__)
+    char folder[] = "/tmp/linnet-memory-XXXXXX", groups[64], info[64], command[64];
+    const int64_t kilo = 1024;
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(groups, sizeof groups, "%s/groups", folder);
+    snprintf(info, sizeof info, "%s/meminfo", folder);
+    CHECK(ln_memory_left(info, groups, folder) == UINT64_MAX); /* nobody tells */
+    put_file(folder, "meminfo", "MemTotal: 9000 kB\nMemFree: 100 kB\nCached: 300 kB\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 400 * kilo); /* an old kernel */
+    put_file(folder, "meminfo", "MemTotal: 9000 kB\nMemFree: 100 kB\nMemAvailable:   5000 kB\nSwapFree: 1000 kB\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 6000 * kilo);
+    put_file(folder, "groups", "0::/a/b\n");
+    put_file(folder, "a/b/memory.max", "max\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 6000 * kilo);
+    put_file(folder, "a/memory.max", "4096000\n");
+    put_file(folder, "a/memory.current", "3072000\n");
+    put_file(folder, "a/memory.swap.max", "0\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 1024000);
+    put_file(folder, "a/memory.stat", "anon 2048000\nfile 900\ninactive_file 500000\nactive_file 12000\nshmem 3\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 1024000 + 512000);
+    put_file(folder, "a/memory.swap.max", "1000\n");
+    put_file(folder, "a/memory.swap.current", "400\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 1024000 + 512000 + 600);
+    put_file(folder, "memory.max", "5\n"); /* of a container's own root, which holds more already */
+    put_file(folder, "memory.current", "9\n");
+    put_file(folder, "memory.swap.max", "0\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 0);
+    put_file(folder, "groups", "9:memory:/c\n1:name=systemd:/\n");
+    put_file(folder, "memory/c/memory.limit_in_bytes", "9223372036854771712\n");
+    put_file(folder, "memory/c/memory.usage_in_bytes", "3\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 6000 * kilo);
+    put_file(folder, "memory/c/memory.limit_in_bytes", "700000\n");
+    put_file(folder, "memory/c/memory.usage_in_bytes", "600000\n");
+    put_file(folder, "memory/c/memory.stat", "inactive_file 1\ntotal_inactive_file 20000\ntotal_active_file 3000\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 123000 + 1000 * kilo);
+    put_file(folder, "memory/c/memory.memsw.limit_in_bytes", "700000\n");
+    put_file(folder, "memory/c/memory.memsw.usage_in_bytes", "650000\n");
+    CHECK_INT(ln_memory_left(info, groups, folder), 73000);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    CHECK_INT(system(command), 0);
+    CHECK(ln_memory_available() > 0);
+#endif
+}
+
 int main(void) {
     int workers[3] = {1, 3, 7};
     pthread_t threads[3];
@@ -226,6 +273,7 @@ int main(void) {
     }
     lock();
     quotas();
+    memory_left();
     CHECK(ln_default_thread_count() >= 1);
     return check_end("test_threads");
 }
