@@ -10,13 +10,18 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper, numpy_helper
 
 import linnet
 from linnet import _ops
+from linnet.converters.onnx.rules import spectral
+from linnet.converters.tflite import operation as tflite_operation
 from linnet.graph import Function, Graph, Tensor
 from linnet.mapping import pointwise
 from tests.capi import Allocator, Chain, Failure
+from tests.tflite_models import G, O, T, build
 
 MB = 1 << 20
 
@@ -166,20 +171,27 @@ def test_what_is_too_large_to_fold_is_computed_by_the_run() -> None:
 
 def test_folded_values_are_given_back_when_they_have_been_read() -> None:
     """A chain of 10 results of 8 MB, of which planning holds two or three at a time, and the plan none."""
+
+    class Watched(dict[int, int]):
+        """What is live, and the most that was."""
+
+        now = most = 0
+
+        def __setitem__(self, key: int, value: int) -> None:
+            super().__setitem__(key, value)
+            self.now += value
+            self.most = max(self.most, self.now)
+
+        def pop(self, key: int, default: Any = None) -> Any:
+            value = super().pop(key, default)
+            self.now -= value or 0
+            return value
+
     allocator = Allocator()
-    most = 0
+    allocator.live = live = Watched()
     with Chain(chain_of_constants(10), allocator) as chain:
-        live: dict[int, int] = allocator.live
-
-        class Watched(dict[int, int]):
-            def __setitem__(self, key: int, value: int) -> None:
-                nonlocal most
-                super().__setitem__(key, value)
-                most = max(most, sum(self.values()))
-
-        allocator.live = Watched(live)
         chain.make_plan()
-        assert most < 40 * MB and allocator.bytes < 2 * MB, (most, allocator.bytes)
+        assert live.most < 40 * MB and live.now < 2 * MB, (live.most, live.now)
     assert not allocator.faults
 
 
@@ -200,3 +212,66 @@ def test_no_memory_while_a_loop_is_tried(fail_at: int) -> None:
     except Failure as error:
         assert "out_of_memory" in str(error)
     assert not allocator.live and not allocator.faults
+
+
+IMPORT = """
+import json, resource, sys
+import onnx, linnet
+model = onnx.load(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+graph = linnet.from_onnx(model)
+info = linnet.Session(graph).memory
+used = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+print(json.dumps({"bytes": used, "file": len(graph.to_bytes())}))
+"""
+
+
+@pytest.mark.parametrize("length", [1 << 24, 1 << 14])
+def test_a_long_transform_has_no_table_in_the_file(length: int, tmp_path: Any) -> None:
+    """DFT of constant length 2^24 over 8 samples: a matrix of 2^28 numbers took 6.3 GB while converting."""
+    nodes = [helper.make_node("DFT", ["x", "length"], ["y"], axis=1)]
+    info = helper.make_tensor_value_info
+    shapes = [info("x", 1, [1, 8, 1])], [info("y", 1, None)]
+    constants = [numpy_helper.from_array(np.array(length, np.int64), "length")]
+    graph = helper.make_graph(nodes, "g", *shapes, constants)
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(source, tmp_path / "m.onnx")
+    command = [sys.executable, "-c", IMPORT, str(tmp_path / "m.onnx")]
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+    assert found["bytes"] < 300 * MB, found
+    assert (found["file"] < 20_000) == (length > 1 << 20)
+
+
+def test_the_matrix_that_a_run_computes_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [helper.make_node("DFT", ["x", "length"], ["y"], axis=1)]
+    info = helper.make_tensor_value_info
+    constants = [numpy_helper.from_array(np.array(40, np.int64), "length")]
+    graph = helper.make_graph(nodes, "g", [info("x", 1, [2, 24, 2])], [info("y", 1, None)], constants)
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x = np.random.default_rng(0).standard_normal((2, 24, 2)).astype(np.float32)
+    expected = np.fft.fft(x[..., 0] + 1j * x[..., 1], 40, axis=1)
+    for most in (spectral.MOST_MATRIX, 100):
+        monkeypatch.setattr(spectral, "MOST_MATRIX", most)
+        found = linnet.Session(linnet.from_onnx(source)).run({"x": x})["y"]
+        np.testing.assert_allclose(found[..., 0] + 1j * found[..., 1], expected, atol=1e-4)
+
+
+def test_constants_that_rules_make_are_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of FILLs of 4 MB each stay expansions of one number, and what has no other form is refused with its size."""
+    monkeypatch.setattr(tflite_operation, "MOST_MADE", 50_000)
+    dims = T("dims", "i32", (2,), value=np.array([150, 150], np.int32))
+    one = T("one", "f32", (), value=np.array(1, np.float32))
+    tensors = [dims, one, T("x", "f32", (150, 150)), *(T(f"{k}{i}", "f32", (150, 150)) for k in "fs" for i in range(8))]
+    operators = []
+    for i in range(8):
+        operators.append(O("FILL", ["dims", "one"], [f"f{i}"]))
+        operators.append(O("ADD", ["x" if i == 0 else f"s{i - 1}", f"f{i}"], [f"s{i}"]))
+    graph = linnet.from_tflite(build(G(tensors, operators, ["x"], ["s7"])), optimize=False)
+    constants = [t for t in graph.functions[0].tensors() if t.data is not None and t.data.size == 22_500]
+    assert len(constants) == 2
+    found = linnet.Session(graph).run({"x": np.zeros((150, 150), np.float32)})["s7"]
+    np.testing.assert_array_equal(found, np.full((150, 150), 8, np.float32))
+    shape = T("shape", "i32", (2,), value=np.array([600, 600], np.int32))
+    tensors = [shape, T("i", "i32", (1, 2)), T("u", "f32", (1,)), T("y", "f32", (600, 600))]
+    with pytest.raises(linnet.ConversionError, match="360000 elements"):
+        linnet.from_tflite(build(G(tensors, [O("SCATTER_ND", ["i", "u", "shape"], ["y"])], ["i", "u"], ["y"])))
