@@ -69,7 +69,7 @@ static linnet_status update(void *context, linnet_error *error) {
 }
 
 static void start(fuzz *z) {
-    const ln_sync_apply apply = {z, value_of, prepare, place, update};
+    const ln_sync_apply apply = {z, value_of, prepare, place, update, NULL};
     const ln_sync_host host = {z, clock_of, random_of};
     const bool asynchronous = frames_below(&z->f, 2);
     ln_sync_server_config config = {.workers = asynchronous ? 1 : OPEN,

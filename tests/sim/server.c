@@ -233,7 +233,7 @@ void server_start(sim *s, server *p, int shard, disk *d) {
         *(host_context *)p->context = (host_context){s, p};
     }
     void *context = p->context;
-    const ln_sync_apply apply = {context, value, prepare, place, update};
+    const ln_sync_apply apply = {context, value, prepare, place, update, NULL};
     const ln_sync_storage storage = {context, append, save};
     const ln_sync_host host = sim_host(s);
     ln_sync_server_config config = s->config;
