@@ -232,7 +232,9 @@ def _held_by_chain(data: bytes, bound: Any, shape: tuple[int, ...], threads: int
             chain.make_session(allocator=allocator.struct)
         chain.set({"x": np.ones(shape, np.float32)}).run()
         held = allocator.bytes + bound.arena
-        told = lib().linnet_model_bytes(chain.model) + lib().linnet_session_bytes(chain.session) + chain.info().variables
+        told = (
+            lib().linnet_model_bytes(chain.model) + lib().linnet_session_bytes(chain.session) + chain.info().variables
+        )
         assert allocator.bytes == told
     assert not allocator.live and not allocator.faults
     return int(held)

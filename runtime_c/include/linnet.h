@@ -310,7 +310,7 @@ typedef struct linnet_plan_info {
     uint64_t lower_bound; /* largest sum of activations alive at one step */
     uint64_t naive;       /* sum of all activations without reuse */
     uint64_t gradients;   /* of activations: the most that updates of variables read at once */
-    uint64_t folded;      /* values that planning computed: constants, and those that the first session packs and frees */
+    uint64_t folded; /* values that planning computed: constants, and those that the first session packs and frees */
     int32_t steps;
     int32_t segments; /* 1 unless shapes depend on data */
     int32_t threads;
