@@ -131,7 +131,7 @@ static ln_sync_server_config plain(void) {
 }
 
 static void begin(ln_sync_server_config config) {
-    const ln_sync_apply apply = {&world, value, prepare, place, update};
+    const ln_sync_apply apply = {&world, value, prepare, place, update, NULL};
     const ln_sync_storage storage = {&world, append, save};
     const ln_sync_host host = {&world, clock_of, random_of};
     ln_sync_manifest *manifest = world.manifest;

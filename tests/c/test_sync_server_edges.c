@@ -2,8 +2,6 @@
  * of range: rows and tensors that are asked for, digests that differ in their last byte. */
 #include "sync_clients.h"
 
-#include "sync/crc32c.h"
-
 /* A READY whose byte at `at` is another one. */
 static ln_sync_refusal ready_with(int at) {
     unsigned char bytes[LN_SYNC_READY_BYTES];
