@@ -87,7 +87,7 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                         .outputs = data,
                         .packed = packed,
                         .scratch = scratch,
-                        .thread_scratch = thread,
+                        .thread_scratch = thread != NULL ? thread : (char *)(void *)&raised,
                         .thread_stride = call.scratch_thread,
                         .output_dims = output_dims,
                         .error = &raised};

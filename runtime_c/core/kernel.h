@@ -71,7 +71,7 @@ typedef struct ln_buffers {
     void *const *outputs;      /* NULL for absent optional outputs */
     const void *packed;
     void *scratch;        /* scratch_bytes, 64-byte aligned */
-    char *thread_scratch; /* thread t's part begins at t * thread_stride */
+    char *thread_scratch; /* thread t's part begins at t * thread_stride; never NULL, even if a part has 0 bytes */
     size_t thread_stride;
     /* For ops flagged LN_OP_DATA_DEPENDENT (nonzero); NULL for all others. LN_MAX_RANK entries per output, which hold
      * the dims of call->outputs, an upper bound (nonzero: [rank, count(x)]). The kernel overwrites them with the true

@@ -120,7 +120,8 @@ static void bind(linnet_session *session, ln_instance *instance) {
         bound->buffers.outputs = (void *const *)(pointers + n_in);
         bound->buffers.packed = ln_program_packed(p, step);
         bound->buffers.scratch = at(instance->arena, p->arena);
-        bound->buffers.thread_scratch = at(instance->arena, p->arena + p->scratch_shared);
+        bound->buffers.thread_scratch =
+            instance->arena != NULL ? at(instance->arena, p->arena + p->scratch_shared) : (void *)bound;
         bound->buffers.thread_stride = p->scratch_thread;
         bound->buffers.output_dims =
             step->dims_slot >= 0 ? instance->dims + (size_t)step->dims_slot * LN_MAX_RANK : NULL;

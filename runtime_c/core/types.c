@@ -16,7 +16,9 @@ int64_t ln_count(const ln_tensor *t) {
     if (t->rank < 0) return -1;
     for (int i = 0; i < t->rank; i++)
         if (t->dims[i] < 0) return -1;
-    for (int i = 0; i < t->rank; i++) count *= t->dims[i];
+    for (int i = 0; i < t->rank; i++)
+        if (t->dims[i] == 0) return 0;
+    for (int i = 0; i < t->rank; i++) count = count > INT64_MAX / t->dims[i] ? INT64_MAX : count * t->dims[i];
     return count;
 }
 

@@ -59,7 +59,8 @@ typedef struct ln_floats {
 size_t ln_dtype_size(int dtype);
 bool ln_dtype_is_float(int dtype); /* f32, f64, f16, bf16 */
 
-/* Number of elements; -1 when a dimension is unknown. Verified models never overflow it (LINNET_TOO_LARGE at plan). */
+/* Number of elements; -1 when a dimension is unknown. Shape rules may meet more than an i64 holds, in shapes that data
+ * gives, before the plan refuses them (LINNET_TOO_LARGE): then INT64_MAX. */
 int64_t ln_count(const ln_tensor *t);
 /* count * element size; false above LN_MOST_BYTES, or with a negative or unknown dimension. */
 bool ln_bytes(const ln_tensor *t, uint64_t *bytes);

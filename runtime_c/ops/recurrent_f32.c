@@ -91,12 +91,16 @@ enum { WIDTH = 64 };
 typedef struct places {
     float *panels, *h, *c;
     int64_t state; /* numbers of one set of states */
+    int64_t all;   /* numbers in total; known without scratch too */
 } places;
 
 static places places_of(const ln_recurrent *plan, void *scratch) {
-    places p = {.panels = scratch, .state = plan->batch * plan->directions * plan->padded};
-    p.h = p.panels + plan->directions * plan->padded * plan->gates * plan->hidden;
-    p.c = p.h + 2 * p.state;
+    const int64_t panels = plan->directions * plan->padded * plan->gates * plan->hidden;
+    const int64_t state = plan->batch * plan->directions * plan->padded;
+    places p = {.panels = scratch, .state = state, .all = panels + 3 * state};
+    if (scratch == NULL) return p;
+    p.h = p.panels + panels;
+    p.c = p.h + 2 * state;
     return p;
 }
 
@@ -114,8 +118,7 @@ linnet_status ln_recurrent_batch_configure(ln_call *call, const ln_recurrent_vec
     if (status != LINNET_OK) return status;
     ln_recurrent *plan = call->state;
     plan->blocks = plan->padded / set->width;
-    const places p = places_of(plan, NULL);
-    call->scratch_bytes = (size_t)((const char *)(p.c + p.state) - (const char *)p.panels);
+    call->scratch_bytes = (size_t)places_of(plan, NULL).all * sizeof(float);
     call->scratch_thread = (size_t)(set->rows * plan->gates * set->width) * sizeof(float);
     call->phases = (int)plan->time + 1;
     call->work[0] = call->work[1] = plan->directions * plan->blocks;

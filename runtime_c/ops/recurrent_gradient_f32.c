@@ -16,15 +16,20 @@ typedef struct places {
     float *panels, *dq, *dh, *dc;
     int64_t width, line; /* numbers of a direction and row: gates * hidden */
     int64_t directions, batch, padded;
+    int64_t all; /* numbers in total; known without scratch too */
 } places;
 
 static places places_of(const ln_recurrent *plan, int64_t width, void *scratch) {
     places p = {.width = width, .line = plan->gates * plan->hidden, .directions = plan->directions};
     p.batch = plan->batch, p.padded = plan->padded;
+    const int64_t panels = p.directions * p.line * p.padded, dq = 2 * p.batch * p.directions * p.line;
+    const int64_t state = p.batch * p.directions * p.padded;
+    p.all = panels + dq + 2 * state;
+    if (scratch == NULL) return p;
     p.panels = scratch;
-    p.dq = p.panels + p.directions * p.line * p.padded;
-    p.dh = p.dq + 2 * p.batch * p.directions * p.line;
-    p.dc = p.dh + p.batch * p.directions * p.padded;
+    p.dq = p.panels + panels;
+    p.dh = p.dq + dq;
+    p.dc = p.dh + state;
     return p;
 }
 
@@ -50,7 +55,7 @@ linnet_status ln_recurrent_gradient_configure(ln_call *call, const ln_recurrent_
     const int64_t width = vectors->set->width;
     plan->blocks = ln_ceil_div(plan->hidden, width), plan->padded = plan->blocks * width;
     const places p = places_of(plan, width, NULL);
-    call->scratch_bytes = (size_t)((const char *)(p.dc + p.batch * p.directions * p.padded) - (const char *)p.panels);
+    call->scratch_bytes = (size_t)p.all * sizeof(float);
     call->phases = (int)plan->time + 2;
     call->work[0] = call->work[1] = plan->directions * plan->blocks;
     call->flops = (uint64_t)(2 * plan->time * plan->batch) * (uint64_t)(plan->directions * p.line * plan->hidden);

@@ -7,13 +7,13 @@
 
 #include <math.h>
 
-/* Scale or bias of layer_norm as f32: itself, or widened into scratch; NULL when absent. */
+/* Scale or bias of layer_norm (input i) as f32: itself, or widened into scratch, line i; NULL when absent. */
 static const float *norm_parameter(const ln_call *call, const ln_buffers *b, int i, float *scratch) {
     const ln_norm_plan *p = call->state;
     if (i >= call->n_inputs || call->inputs[i].dtype == LINNET_NONE) return NULL;
     if (call->inputs[i].dtype == LINNET_F32) return b->inputs[i];
-    any_widen(call->inputs[i].dtype, b->inputs[i], 0, p->length, scratch);
-    return scratch;
+    any_widen(call->inputs[i].dtype, b->inputs[i], 0, p->length, scratch + i * p->length);
+    return scratch + i * p->length;
 }
 
 /* y = x * factor + shift over a run of n. */
@@ -40,8 +40,8 @@ static linnet_status layer_norm_run(const ln_call *call, const ln_buffers *b, in
     const ln_norm_plan *p = call->state;
     int dtype = call->inputs[0].dtype;
     float *scratch = (float *)(void *)(b->thread_scratch + (size_t)thread * b->thread_stride);
-    const float *scale = norm_parameter(call, b, 1, scratch + p->length);
-    const float *bias = norm_parameter(call, b, 2, scratch + 2 * p->length);
+    const float *scale = norm_parameter(call, b, 1, scratch);
+    const float *bias = norm_parameter(call, b, 2, scratch);
     for (int64_t item = begin; item < end; item++) {
         int64_t at = item * p->length;
         const float *x = (const float *)b->inputs[0] + at;

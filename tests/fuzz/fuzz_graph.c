@@ -1,0 +1,85 @@
+/* fuzz_graph.c - models that tests/fuzz/mutate_graph.py changed, one file each, opened, planned and run with hostile inputs,
+ * each in a process of its own within a bound of processor time. usage: fuzz_graph SEED ROUNDS FILE.lnt... */
+#define _DEFAULT_SOURCE
+
+#include "exercise.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { CPU_SECONDS = 20, LOOP_SECONDS = 2, WALL_SECONDS = 300, ENDLESS = 77 };
+
+typedef struct shared {
+    fuzz f; /* counts of all cases */
+    volatile int stage;
+} shared;
+
+static volatile int *watched;
+
+static void on_tick(int number) {
+    (void)number;
+    if (*watched == AT_LOOP) _exit(ENDLESS);
+}
+
+/* What a child does. Output goes where the parent's goes. */
+static void one_file(shared *s, const char *path, uint64_t seed, long rounds) {
+    struct rlimit limit = {CPU_SECONDS, CPU_SECONDS + 1};
+    struct itimerval tick = {{LOOP_SECONDS, 0}, {LOOP_SECONDS, 0}};
+    static fuzz f;
+    f = s->f;
+    if (!mutant_load(&f.m, path)) exit(3);
+    setrlimit(RLIMIT_CPU, &limit);
+    alarm(WALL_SECONDS); /* threads that wait for one another */
+    watched = f.stage = &s->stage;
+    signal(SIGPROF, on_tick);
+    setitimer(ITIMER_PROF, &tick, NULL);
+    f.m.state = seed;
+    for (long round = 0; round < rounds; round++) {
+        unsigned char *exact = malloc(f.m.file_size);
+        if (!exact) exit(3);
+        memcpy(exact, f.m.file, f.m.file_size);
+        exercise(&f, exact, f.m.file_size);
+        free(exact);
+    }
+    free(f.m.file);
+    s->f = f;
+}
+
+int main(int argc, char **argv) {
+    static const char *const stages[] = {"opening", "planning", "running", "looping"};
+    long rounds, slow = 0, loops = 0, failed = 0;
+    shared *s = mmap(NULL, sizeof *s, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (argc < 4 || s == MAP_FAILED || (rounds = strtol(argv[2], NULL, 10)) < 1) {
+        fprintf(stderr, "usage: fuzz_graph SEED ROUNDS FILE.lnt...\n");
+        return 2;
+    }
+    for (int k = 3; k < argc; k++) {
+        int status;
+        fflush(stdout);
+        pid_t child = fork();
+        if (child < 0) return 1;
+        if (child == 0) {
+            one_file(s, argv[k], strtoull(argv[1], NULL, 10) + (uint64_t)k, rounds);
+            exit(0);
+        }
+        if (waitpid(child, &status, 0) != child) return 1;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == 0) continue;
+        if (WIFEXITED(status) && WEXITSTATUS(status) == ENDLESS) {
+            loops++;
+        } else if (WIFSIGNALED(status) && (WTERMSIG(status) == SIGXCPU || WTERMSIG(status) == SIGKILL)) {
+            printf("fuzz_graph: slow: %s while %s\n", argv[k], stages[s->stage]);
+            slow++;
+        } else {
+            printf("fuzz_graph: %s: status 0x%x while %s\n", argv[k], (unsigned)status, stages[s->stage]);
+            failed++;
+        }
+    }
+    printf("fuzz_graph: %d files, %ld failed, %ld slow, %ld loops, %ld opened, %ld planned, %ld runs;", argc - 3, failed,
+           slow, loops, s->f.opened, s->f.planned, s->f.ran);
+    exercise_counts(&s->f);
+    return failed > 0;
+}

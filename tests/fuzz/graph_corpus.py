@@ -1,0 +1,128 @@
+"""Small graphs of all ops to be changed by mutate_graph: those that tests share, converted ones, training steps, and ops whose
+shapes, axes and indices come with the data."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+import linnet
+from linnet import nn, ops
+from linnet.graph import Function, Graph, Tensor, emit
+from tests import graphs
+from tests.test_fuzz import SEEDS
+
+CONVERTED = 60
+MOST_BYTES = 60_000
+
+
+def _data_decided() -> list[Graph]:
+    """One graph for each op that takes a shape, an axis or an index as an operand."""
+
+    def index(main: Function, count: int, dtype: str = "i64") -> Tensor:
+        return main.placeholder("s", dtype, (count,))
+
+    def scalar(main: Function, name: str, dtype: str = "i64") -> Tensor:
+        return main.placeholder(name, dtype, ())
+
+    def updates(main: Function) -> Tensor:
+        return main.placeholder("u", "f32", (2, 4, 3))
+
+    bodies: list[Callable[[Function, Tensor], list[Tensor]]] = [
+        lambda f, x: emit("copy", [x, index(f, 2)], {"kind": "reshape"}),
+        lambda f, x: emit("copy", [x, index(f, 4)], {"kind": "expand"}),
+        lambda f, x: emit("copy", [x, index(f, 3)], {"kind": "tile"}),
+        lambda f, x: emit("copy", [x, index(f, 6)], {"kind": "pad"}),
+        lambda f, x: emit("copy", [x, index(f, 3), f.placeholder("e", "i64", (3,))], {"kind": "slice"}),
+        lambda f, x: emit("copy", [x, index(f, 2)], {"kind": "split", "axis": 1}, 2),
+        lambda f, x: emit("copy", [x, index(f, 1)], {"kind": "unsqueeze"}),
+        lambda f, x: emit("copy", [x, index(f, 1)], {"kind": "squeeze"}),
+        lambda f, x: emit("reduce", [x, index(f, 1)], {"kind": "sum"}),
+        lambda f, x: emit("cumsum", [x, scalar(f, "a")], {}),
+        lambda f, x: emit("top_k", [x, scalar(f, "k")], {}, 2),
+        lambda f, x: emit("gather", [x, index(f, 5)], {"kind": "take", "axis": 1}),
+        lambda f, x: emit("gather", [x, f.placeholder("s", "i64", (2, 2))], {"kind": "nd"}),
+        lambda f, x: emit("scatter", [x, f.placeholder("s", "i64", (2, 1)), updates(f)], {"kind": "nd"}),
+        lambda f, x: emit("range", [scalar(f, "a"), scalar(f, "b"), scalar(f, "c")], {}),
+        lambda f, x: emit("range", [scalar(f, "a", "f32"), scalar(f, "b", "f32"), scalar(f, "c", "f32")], {}),
+        lambda f, x: emit("nonzero", [x], {}),
+        lambda f, x: [ops.add(emit("copy", [x, index(f, 3)], {"kind": "reshape"})[0], 1.0)],
+        lambda f, x: emit("shape", [emit("copy", [x, index(f, 3)], {"kind": "expand"})[0]], {}),
+        lambda f, x: emit("copy", [emit("copy", [x, index(f, 3)], {"kind": "tile"})[0]] * 2, {"kind": "concat", "axis": 0}),
+        lambda f, x: emit("roi_align", [emit("copy", [x], {"kind": "unsqueeze", "axes": [0]})[0],
+                                        f.placeholder("r", "f32", (3, 4)), index(f, 3)], {"height": 2, "width": 3}),
+        lambda f, x: emit("resize", [x, None, index(f, 1)], {"mode": "linear", "axes": [1]}),
+    ]  # fmt: skip
+    made = []
+    for body in bodies:
+        graph = Graph()
+        main = graph.function()
+        main.outputs = body(main, main.placeholder("x", "f32", (2, 4, 3)))
+        graph.signature("infer", main)
+        made.append(graph)
+    return made
+
+
+def _call() -> Graph:
+    """x -> f(f(x)), where f calls g."""
+    graph = Graph()
+    inner, middle, main = graph.function("g"), graph.function("f"), graph.function("main")
+    inner.outputs = [ops.relu(inner.placeholder("a", "f32", ("n", 3)))]
+    for function, callee, times in ((middle, inner, 1), (main, middle, 2)):
+        y = function.placeholder("x", "f32", ("n", 3))
+        for _ in range(times):
+            y = emit("call", [y], {"callee": callee})[0]
+        function.outputs = [y]
+    graph.signature("infer", main)
+    return graph
+
+
+def _training() -> list[Graph]:
+    """Training steps: convolution and normalization, recurrent layers, an embedding."""
+    made = []
+    for kind in ("conv", "lstm", "gru", "layer_norm"):
+        graph = Graph()
+        x = y = graph.placeholder("x", (2, 3, 8, 8) if kind == "conv" else (2, 5, 6))
+        label = graph.placeholder("label", (2,), "i64")
+        if kind == "conv":
+            y = ops.relu(nn.batch_norm(nn.conv(x, 4, 3, padding=1), True))
+            y = ops.mean(ops.pool(y, kind="max", kernel=[2, 2], strides=[2, 2])[0], [2, 3])
+        elif kind == "layer_norm":
+            y = ops.mean(nn.layer_norm(x), [1])
+        else:
+            made_by = nn.lstm(x, 7) if kind == "lstm" else nn.gru(x, 7)
+            y = ops.mean(made_by[0] if isinstance(made_by, list | tuple) else made_by, [1])
+        loss = linnet.losses.softmax_cross_entropy(nn.dense(y, 3), label).mean()
+        updates = linnet.Adam(0.01).minimize(loss)
+        graph.signature("train", {"x": x, "label": label}, {"loss": loss}, updates=updates)
+        made.append(graph)
+    return made
+
+
+def _converted() -> list[Graph]:
+    """Random ONNX graphs of all op families, some of them quantized."""
+    from tests.onnx_graphs.judge import make
+
+    found, seed = [], 0
+    while len(found) < CONVERTED:
+        case = make(random.Random(seed))
+        seed += 1
+        if case is None:
+            continue
+        try:
+            graph = linnet.from_onnx(case[0])
+        except linnet.Error:
+            continue
+        if len(graph.to_bytes()) < MOST_BYTES:
+            found.append(graph)
+    return found
+
+
+def corpus() -> list[Graph]:
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        shared = [linnet.file.from_bytes(graphs.bytes_of(name)) for name in (*SEEDS, "training")]
+        return [*shared, _call(), *_data_decided(), *_training(), *_converted()]

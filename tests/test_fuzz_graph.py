@@ -1,0 +1,59 @@
+"""Graphs changed in their structure (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, sub-graphs), planned
+and run with hostile inputs and shapes that data decides, under the sanitizers of both compilers. `make soak`: 100 times as many."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.mutate_graph import write
+from tests.native import SANITIZED, build
+
+COUNT = 1200
+KINDS = ["address", "address-clang"]
+# Allocations are counted by the driver itself, whose children end too often to be searched for leaks.
+QUIET = {**os.environ, **SANITIZED, "ASAN_OPTIONS": "detect_leaks=0:exitcode=99"}
+
+
+def _exercise(kind: str, paths: list[Path], seed: int = 1, rounds: int = 1) -> dict[str, int]:
+    """{what happened: how often}. Fails, and keeps the files named, when anything was found."""
+    driver = str(build(kind, "fuzz_graph") / "fuzz_graph")
+
+    def part(number: int) -> str:
+        command = [driver, str(seed + number), str(rounds), *map(str, paths[number::2])]
+        done = subprocess.run(command, env=QUIET, capture_output=True, text=True, check=False, errors="replace")
+        if done.returncode or ", 0 failed, 0 slow," not in done.stdout:
+            pytest.fail(f"{' '.join(command[:3])} ...\n{(done.stdout + done.stderr)[-6000:]}", pytrace=False)
+        return done.stdout
+
+    total: dict[str, int] = {}
+    with ThreadPoolExecutor(2) as both:
+        for text in both.map(part, range(2)):
+            for number, word in re.findall(r"(\d+) (opened|planned|runs|loops)", text):
+                total[word] = total.get(word, 0) + int(number)
+    return total
+
+
+@pytest.fixture(scope="module")
+def mutants(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return write(tmp_path_factory.mktemp("mutants"), 0, COUNT)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_changed_graphs(kind: str, mutants: list[Path]) -> None:
+    counts = _exercise(kind, mutants)
+    print(f"{kind}: {counts}")
+    # Neither all refused at the door nor all let in: planning and running are what is tried.
+    assert counts["opened"] > COUNT // 2 and counts["planned"] > COUNT // 4 and counts["runs"] > COUNT // 4
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("part", range(20))
+def test_changed_graphs_at_length(part: int, tmp_path: Path) -> None:
+    first = 100_000 + 6000 * part
+    _exercise(KINDS[part % 2], write(tmp_path, first, first + 6000), first, 2)
