@@ -3,8 +3,6 @@ The straight-through estimator of Bengio et al. 2013: a rounded value passes its
 
 from __future__ import annotations
 
-import numpy as np
-
 from linnet import ops
 from linnet.graph import Tensor
 from linnet.mapping import Expr, pointwise
