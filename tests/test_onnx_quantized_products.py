@@ -15,8 +15,9 @@ from tests.test_onnx_quantized import EXACT, reference
 
 Array = np.ndarray[Any, Any]
 DIMS = {
-    "1x1": ((64,), (64,)), "1x2": ((64,), (64, 4)), "1x3": ((64,), (3, 64, 4)), "2x1": ((5, 64), (64,)), "3x1": ((3, 5, 64), (64,)),
-    "2x2": ((5, 64), (64, 4)), "3x2": ((3, 5, 64), (64, 4)), "2x3": ((5, 64), (3, 64, 4)), "4x3": ((2, 1, 5, 64), (3, 64, 4)),
+    "1x1": ((64,), (64,)), "1x2": ((64,), (64, 4)), "1x3": ((64,), (3, 64, 4)), "2x1": ((5, 64), (64,)),
+    "3x1": ((3, 5, 64), (64,)), "2x2": ((5, 64), (64, 4)), "3x2": ((3, 5, 64), (64, 4)), "2x3": ((5, 64), (3, 64, 4)),
+    "4x3": ((2, 1, 5, 64), (3, 64, 4)),
 }  # fmt: skip
 
 
@@ -52,12 +53,8 @@ def factors(rng: np.random.Generator, dims: str, rows: bool, columns: bool) -> t
     a_shape, b_shape = DIMS[dims]
     a, b = rng.integers(0, 256, a_shape).astype(np.uint8), rng.integers(-100, 100, b_shape).astype(np.int8)
     rows, columns = rows and len(a_shape) > 1, columns and len(b_shape) > 1
-    a_zero = rng.integers(0, 256, a_shape[-2] if rows else rng.choice([0, 1])).astype(np.uint8) if rows else None
-    b_zero = rng.integers(-9, 9, b_shape[-1]).astype(np.int8) if columns else None
-    if a_zero is None:
-        a_zero = np.full(rng.choice([(), (1,)]) if rng.random() < 0 else (), rng.integers(256), np.uint8)
-    if b_zero is None:
-        b_zero = np.array(rng.integers(-9, 9), np.int8)
+    a_zero = np.asarray(rng.integers(0, 256, a_shape[-2] if rows else ()), np.uint8)
+    b_zero = np.asarray(rng.integers(-9, 9, b_shape[-1] if columns else ()), np.int8)
     left = a.astype(np.int64) - (a_zero[:, None] if rows else a_zero)
     wanted = np.matmul(left, b.astype(np.int64) - b_zero)
     return {"a": a, "b": b, "a_zero": a_zero, "b_zero": b_zero}, np.asarray(wanted)
@@ -202,3 +199,40 @@ def test_open_names() -> None:
     proto = model("MatMulInteger", operands, set(), open_axes=True)
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT32
     assert run(proto, operands, set()).dtype == np.int32
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+@pytest.mark.parametrize("window", ["rows", "padded", "counted", "whole", "global"])
+@pytest.mark.parametrize("last", [0, 1])
+def test_quantized_average_pools(last: int, window: str, dtype: Any) -> None:
+    """Channels first and last, between equal and different scales; the bits are ONNX Runtime's."""
+    rng = np.random.default_rng(5)
+    low = np.iinfo(dtype).min
+    for quotient in (1.0, 2 / 3, 1.5, 2.0, 0.731):
+        shape = (2, 6, 7, 5) if last else (2, 5, 6, 7)
+        scale, zero = rng.uniform(0.01, 0.1), int(rng.integers(256)) + low
+        y_zero = zero if quotient == 1 else int(rng.integers(256)) + low
+        order = {"x": (rng.integers(0, 256, shape) + low).astype(dtype), "s": np.float32(scale), "z": dtype(zero),
+                 "t": np.float32(np.float32(scale) * quotient), "u": dtype(y_zero)}  # fmt: skip
+        attributes: dict[str, Any] = {"channels_last": last}
+        if window != "global":
+            attributes |= {
+                "kernel_shape": [6, 7] if window == "whole" else [2, 3],
+                "count_include_pad": window == "counted",
+            }
+            attributes["pads"] = [1, 1, 0, 1] if window in ("padded", "counted") else [0] * 4
+        op = "QLinearGlobalAveragePool" if window == "global" else "QLinearAveragePool"
+        operands, constants = {n: np.asarray(v) for n, v in order.items()}, set(order) - {"x"}
+        proto = model(op, operands, constants, "com.microsoft", **attributes)
+        (wanted,) = reference(proto, {"x": operands["x"]}).values()
+        assert np.array_equal(run(proto, operands, constants), wanted), quotient
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_quantized_max_pool_with_channels_last(dtype: Any) -> None:
+    rng = np.random.default_rng(6)
+    operands = {"x": (rng.integers(0, 256, (2, 6, 7, 5)) + np.iinfo(dtype).min).astype(dtype)}
+    attributes = {"kernel_shape": [2, 3], "strides": [1, 2], "pads": [0, 1, 1, 1]}
+    proto = model("NhwcMaxPool", operands, set(), "com.microsoft", **attributes)
+    (wanted,) = reference(proto, operands).values()
+    assert np.array_equal(run(proto, operands, set()), wanted)

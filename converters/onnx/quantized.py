@@ -498,9 +498,9 @@ class _Fuser:
         if node.attribute("kind") not in ("sum", "mean") or source.data is not None or source.dtype not in LIMITS:
             return False
         target, axes = self.sink(node.outputs[0]), list(node.attribute("axes"))
-        if node.attribute("kind") == "mean" and node.attribute("keep_dims") and axes and len(node.inputs) == 1:
-            if target is not None and target[1] != "i16" and self.mean(node, source, axes, *target):
-                return True
+        plain = node.attribute("kind") == "mean" and node.attribute("keep_dims") and axes and len(node.inputs) == 1
+        if plain and target is not None and target[1] != "i16" and self.mean(node, source, axes, *target):
+            return True
         rest = [None if t is None else self.real(t) for t in node.inputs[1:]]
         made = self.emit("reduce", [source, *rest], node.attributes, "f32", None)
         self.new[node.outputs[0]] = self.named(made, node.outputs[0])

@@ -101,7 +101,7 @@ def fake_quantize_weights(w: Tensor, axis: int | None, bits: int = 8) -> Tensor:
     rest = [a for a in range(rank) if a != axis]
     peak = ops.reduce(pointwise([w], abs, "f32"), kind="max", axes=rest if axis is not None else [], keep_dims=True)
     scale = stop_gradient(pointwise([peak], lambda p: (p / float(limit) >= 1e-30).select(p / float(limit), 1.0), "f32"))
-    return on_grid(w, scale, 0.0, -limit, limit, divide=True)
+    return on_grid(w, scale, 0.0, -limit, limit)
 
 
 def deployable(graph: Graph, values: Mapping[str, npt.ArrayLike] | None = None) -> Graph:

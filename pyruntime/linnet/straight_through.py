@@ -3,8 +3,6 @@ The straight-through estimator of Bengio et al. 2013: a rounded value passes its
 
 from __future__ import annotations
 
-import numpy as np
-
 from linnet import ops
 from linnet.graph import Tensor
 from linnet.mapping import Expr, pointwise
@@ -29,15 +27,13 @@ def on_grid(
     low: int,
     high: int,
     rounding: bool = True,
-    divide: bool = False,
 ) -> Tensor:
     """x as integers in [low, high] of this scale and zero point give it back, f32: saturated round(x / scale), times scale,
-    as the map opcode `store_quantized` rounds (half to even, by the reciprocal of the scale).
+    as the map opcode `store_quantized` and the op `quantize` round: half to even.
 
     scale, zero: numbers, or f32 tensors that broadcast against x; those have gradients too. The gradient passes through the
     rounding: inside the range, ends included, it is 1 for x and (rounded - x / scale) for the scale (learned step
-    size, Esser et al. 2020); outside, x has none. rounding: False only saturates. divide: by the scale
-    itself, as the op `quantize` and the quantizer of weights do.
+    size, Esser et al. 2020); outside, x has none. rounding: False only saturates.
     """
     tensors = [t for t in (scale, zero) if isinstance(t, Tensor)]
 
@@ -46,10 +42,7 @@ def on_grid(
 
     def codes(v: Expr, *given: Expr) -> Expr:
         s, z = of(given, scale), of(given, zero)
-        if divide:
-            v = v / s
-        else:
-            v = v * (s.unary("reciprocal") if isinstance(s, Expr) else float(np.float32(1) / np.float32(s)))
+        v = v / s
         least, most = (v.lift(end - z) for end in (float(low), float(high)))
         # Of equal operands the second has the gradient: x, at the ends of the range.
         return most.min(least.max(v))

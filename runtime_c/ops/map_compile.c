@@ -5,6 +5,8 @@
 #include "ops/map_shape.h"
 #include "simd/map_program.h"
 
+#include <math.h>
+
 #include <string.h>
 
 typedef struct compiler {
@@ -183,11 +185,17 @@ static void liveness(compiler *c) {
 
 static void quant_numbers(ln_map_step *s, const ln_tensor *t) {
     int64_t low, high, zero = t->quant->zero ? t->quant->zero[0] : 0;
+    int exponent;
     ln_quant_range(t->dtype, t->quant->bits, &low, &high);
     s->zero = (int32_t)zero;
-    s->low = (int32_t)(low - zero);
-    s->high = (int32_t)(high - zero);
     s->scale = per_axis(t) ? 1.0f : t->quant->scale[0];
+    s->inverse = 1.0f / s->scale;
+    bool power = frexpf(s->scale, &exponent) == 0.5f, common = exponent > -60 && exponent < 60;
+    s->how = !common ? LN_MAP_QUOTIENT : power ? LN_MAP_PRODUCT : LN_MAP_NEAREST;
+    float unit =
+        s->how == LN_MAP_NEAREST ? s->scale : 1.0f; /* an end of the range times scale, by scale, gives that end */
+    s->least = (float)(low - zero) * unit;
+    s->most = (float)(high - zero) * unit;
 }
 
 /* Values that may be memory itself have a register of their own, which no other value shares. */

@@ -10,6 +10,12 @@
 #define LN_LOOP _Pragma("GCC ivdep") /* registers are the same array or apart, so lanes are independent */
 #endif
 
+#if defined(__GNUC__) && !defined(LN_SIMD_SCALAR) && !defined(LN_SIMD_SSE2) /* those are small rather than fast */
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#else
+#define ALWAYS_INLINE inline
+#endif
+
 /* ---- what is hot in loads and stores ---- */
 
 /* n numbers from `first` on, `stride` (0 or 1) apart. */
@@ -37,20 +43,35 @@ void LN_SIMD_NAME(ln_map_narrow)(int dtype, const int32_t *w, int n, void *y) {
         LN_LOOP for (int i = 0; i < n; i++)((uint16_t *)y)[i] = (uint16_t)w[i];
 }
 
-/* n floats as integers: x / scale, cut or rounded, to [low, high] + zero; the target is neighbouring small integers. */
-void LN_SIMD_NAME(ln_map_store_small)(int dtype, const float *a, int n, char *p, bool rounds, float scale, int32_t low,
-                                      int32_t high, int32_t zero) {
-    float factor = ln_exact_inverse(scale); /* of powers of two, 1 among them: the product is the quotient */
-    vf by = vf_set1(factor != 0 ? factor : scale), least = vf_set1((float)low), most = vf_set1((float)high);
-    vi more = vi_set1(zero);
+/* A float as an integer, without the zero point. */
+static ALWAYS_INLINE vi LN_SIMD_NAME(rounded)(const int how, vf v, vf scale, vf inverse, vf least, vf most) {
+    if (how == LN_MAP_NEAREST) {
+        v = vf_min(vf_max(v, least), most); /* NaN becomes low */
+#if defined(LN_SIMD_NEON)
+        /* Small ARM cores divide slowly. Markstein (1990): the first correction leaves less than one place, the second
+         * the quotient itself. */
+        vf q = vf_mul(v, inverse), minus = vf_neg(scale);
+        q = vf_fma(vf_fma(q, minus, v), inverse, q);
+        return vi_from_vf(vf_fma(vf_fma(q, minus, v), inverse, q));
+#else
+        return vi_from_vf(vf_div(v, scale));
+#endif
+    }
+    if (how == LN_MAP_CUT) return vi_trunc_vf(vf_min(vf_max(vf_select(vf_eq(v, v), v, vf_zero()), least), most));
+    v = how == LN_MAP_PRODUCT ? vf_mul(v, inverse) : vf_div(v, scale);
+    return vi_from_vf(vf_min(vf_max(v, least), most));
+}
+
+static ALWAYS_INLINE void LN_SIMD_NAME(store_all)(const int how, const ln_map_step *s, int dtype, const float *a, int n,
+                                                  char *p) {
+    vf scale = vf_set1(s->scale), inverse = vf_set1(s->inverse), least = vf_set1(s->least), most = vf_set1(s->most);
+    vi zero = vi_set1(s->zero);
+    size_t size = dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2;
     for (int i = 0; i < n; i += VF_WIDTH) {
         int left = n - i;
         vf v = left >= VF_WIDTH ? vf_load(a + i) : vf_load_partial(a + i, left);
-        v = factor != 0 ? vf_mul(v, by) : vf_div(v, by);
-        v = rounds ? vf_round(v) : vf_select(vf_eq(v, v), v, vf_zero());
-        vi q = vi_add(vi_trunc_vf(vf_min(vf_max(v, least), most)), more); /* rounding: NaN becomes low; cutting: 0 */
+        vi q = vi_add(LN_SIMD_NAME(rounded)(how, v, scale, inverse, least, most), zero);
         uint16_t lanes[VF_WIDTH];
-        size_t size = dtype == LINNET_I8 || dtype == LINNET_U8 ? 1 : 2;
         void *to = left >= VF_WIDTH ? (void *)(p + (size_t)i * size) : (void *)lanes;
         switch (dtype) {
         case LINNET_I8: vi_store_i8(to, q); break;
@@ -59,6 +80,16 @@ void LN_SIMD_NAME(ln_map_store_small)(int dtype, const float *a, int n, char *p,
         default: vi_store_u16(to, q); break;
         }
         if (left < VF_WIDTH) memcpy(p + (size_t)i * size, lanes, (size_t)left * size);
+    }
+}
+
+/* n floats as neighbouring small integers. */
+void LN_SIMD_NAME(ln_map_store_small)(const ln_map_step *s, int dtype, const float *a, int n, char *p) {
+    switch (s->how) {
+    case LN_MAP_NEAREST: LN_SIMD_NAME(store_all)(LN_MAP_NEAREST, s, dtype, a, n, p); return;
+    case LN_MAP_PRODUCT: LN_SIMD_NAME(store_all)(LN_MAP_PRODUCT, s, dtype, a, n, p); return;
+    case LN_MAP_QUOTIENT: LN_SIMD_NAME(store_all)(LN_MAP_QUOTIENT, s, dtype, a, n, p); return;
+    default: LN_SIMD_NAME(store_all)(LN_MAP_CUT, s, dtype, a, n, p); return;
     }
 }
 

@@ -5,8 +5,6 @@
 
 #include "core/map.h"
 
-#include <string.h>
-
 /* How one operand is walked in iteration order: dims outermost first, neighbours merged; rank >= 1. */
 typedef struct ln_map_view {
     int32_t operand; /* input number, n_inputs + output number, or -1: `data` (iota: NULL) */
@@ -24,6 +22,11 @@ enum ln_map_direct {
     LN_MAP_DIRECT_REPEAT = 4 /* the same in every strip: loaded before the first */
 };
 
+/* How a store makes an integer of a float: cut; rounded after a product with the inverse of a scale that is a power of
+ * two; rounded after a division; or the same of a number that was clamped before, for all scales that are not extreme.
+ */
+enum ln_map_rounding { LN_MAP_CUT, LN_MAP_PRODUCT, LN_MAP_QUOTIENT, LN_MAP_NEAREST };
+
 typedef struct ln_map_step {
     uint8_t code;              /* ln_map_opcode */
     uint8_t type;              /* of the registers read (of the result for loads and casts) */
@@ -31,18 +34,12 @@ typedef struct ln_map_step {
     uint8_t direct;            /* full strips: the register is the memory itself, and nothing is moved */
     int32_t y, a, b, c;        /* registers */
     int32_t view;              /* loads, stores, tables */
-    int32_t zero, low, high;   /* quantized loads and stores; low and high have zero taken off */
+    int32_t zero;              /* quantized loads and stores */
+    int32_t how;               /* quantized stores: ln_map_rounding */
+    float scale, inverse;      /* quantized loads and stores: scale, 1 / scale */
+    float least, most;         /* quantized stores: the range without the zero point, times scale for LN_MAP_NEAREST */
     int32_t multiplier, shift; /* fixed_multiply */
-    float scale;               /* quantized loads and stores */
 } ln_map_step;
-
-/* 1 / scale where it is exact and as wide as any float, else 0. */
-static inline float ln_exact_inverse(float scale) {
-    uint32_t bits;
-    memcpy(&bits, &scale, sizeof bits);
-    uint32_t exponent = bits >> 23;
-    return (bits & 0x7FFFFF) == 0 && exponent > 0 && exponent < 253 ? 1.0f / scale : 0.0f;
-}
 
 typedef struct ln_map_program {
     int32_t n_steps, n_views, n_inputs;
@@ -105,8 +102,7 @@ void ln_map_rest(const ln_map_step *step, int n, const void *a, const void *b, c
                                   void *y);                                                                            \
     void ln_map_count__##isa(int type, int64_t first, int64_t stride, int n, void *y);                                 \
     void ln_map_narrow__##isa(int dtype, const int32_t *w, int n, void *y);                                            \
-    void ln_map_store_small__##isa(int dtype, const float *a, int n, char *p, bool rounds, float scale, int32_t low,   \
-                                   int32_t high, int32_t zero);                                                        \
+    void ln_map_store_small__##isa(const ln_map_step *step, int dtype, const float *a, int n, char *p);                \
     void ln_map_load__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int64_t start, int n,  \
                             char *y);                                                                                  \
     void ln_map_table__##isa(const ln_map_step *step, const ln_map_view *view, const char *base, int n,                \

@@ -149,17 +149,18 @@ void LN_SIMD_NAME(ln_map_table)(const ln_map_step *s, const ln_map_view *v, cons
 /* ---- stores ---- */
 
 static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char *a, int n, char *p, int64_t stride) {
+    static const ln_map_step cut_i8 = {.how = LN_MAP_CUT, .least = INT8_MIN, .most = INT8_MAX};
+    static const ln_map_step cut_u8 = {.how = LN_MAP_CUT, .least = 0, .most = UINT8_MAX};
     int i = 0;
     size_t size = ln_dtype_size(dtype);
     const float *f = (const float *)(const void *)a;
     const int32_t *w = (const int32_t *)(const void *)a;
     if (s->code == LN_MAP_STORE_QUANTIZED) {
         if (stride == 1) {
-            LN_SIMD_NAME(ln_map_store_small)(dtype, f, n, p, true, s->scale, s->low, s->high, s->zero);
+            LN_SIMD_NAME(ln_map_store_small)(s, dtype, f, n, p);
             return;
         }
-        for (; i < n; i++) LN_SIMD_NAME(ln_map_store_small)
-        (dtype, f + i, 1, p + i * stride * (int64_t)size, true, s->scale, s->low, s->high, s->zero);
+        for (; i < n; i++) LN_SIMD_NAME(ln_map_store_small)(s, dtype, f + i, 1, p + i * stride * (int64_t)size);
         return;
     }
     if (stride == 1 && dtype == s->type) {
@@ -176,12 +177,8 @@ static void LN_SIMD_NAME(store_run)(const ln_map_step *s, int dtype, const char 
         for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store_bf16(half + i, vf_load(f + i));
         if (i < n) vf_store_bf16_partial(half + i, n - i, vf_load_partial(f + i, n - i));
         return;
-    case LINNET_F32 * 16 + LINNET_I8:
-        LN_SIMD_NAME(ln_map_store_small)(dtype, f, n, p, false, 1.0f, INT8_MIN, INT8_MAX, 0);
-        return;
-    case LINNET_F32 * 16 + LINNET_U8:
-        LN_SIMD_NAME(ln_map_store_small)(dtype, f, n, p, false, 1.0f, 0, UINT8_MAX, 0);
-        return;
+    case LINNET_F32 * 16 + LINNET_I8: LN_SIMD_NAME(ln_map_store_small)(&cut_i8, dtype, f, n, p); return;
+    case LINNET_F32 * 16 + LINNET_U8: LN_SIMD_NAME(ln_map_store_small)(&cut_u8, dtype, f, n, p); return;
     case LINNET_I32 * 16 + LINNET_I8:
     case LINNET_I32 * 16 + LINNET_U8:
     case LINNET_I32 * 16 + LINNET_BOOL:

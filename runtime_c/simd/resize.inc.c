@@ -142,9 +142,25 @@ static void resize_row(const ln_resize_axis *axis, const float *x, float *out) {
     }
 }
 
+static LN_ALWAYS_INLINE vf resize_combined(const float *const *rows, const vf *weight, const int taps, int64_t i,
+                                           int n) {
+    vf sum = vf_mul(weight[0], any_load(true, LINNET_F32, rows[0], i, n));
+    for (int k = 1; k < taps; k++) sum = vf_add(sum, vf_mul(weight[k], any_load(true, LINNET_F32, rows[k], i, n)));
+    return sum;
+}
+
 /* sum of weight[k] * rows[k][i], taps in order: between rows, and along a row between its groups. */
 static LN_ALWAYS_INLINE void resize_combine(const float *const *rows, const float *weight, const int taps, int64_t n,
                                             float *out) {
+    vf by[4];
+    for (int k = 0; k < taps; k++) by[k] = vf_set1(weight[k]);
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= n; i += VF_WIDTH) vf_store(out + i, resize_combined(rows, by, taps, i, VF_WIDTH));
+    if (i < n) vf_store_partial(out + i, (int)(n - i), resize_combined(rows, by, taps, i, (int)(n - i)));
+}
+
+/* The same for any number of taps: of cubic and antialiased filters. */
+static void resize_combine_many(const float *const *rows, const float *weight, int taps, int64_t n, float *out) {
     for (int64_t i = 0; i < n; i += VF_WIDTH) {
         int count = (int)ln_min(VF_WIDTH, n - i);
         vf sum = vf_mul(vf_set1(weight[0]), any_load(true, LINNET_F32, rows[0], i, count));
@@ -158,7 +174,7 @@ static void resize_weighted_sum(const float *const *rows, const float *weight, i
     if (taps == 2)
         resize_combine(rows, weight, 2, n, out);
     else
-        resize_combine(rows, weight, taps, n, out);
+        resize_combine_many(rows, weight, taps, n, out);
 }
 
 /* Interpolates along a row of groups; `rows` has room for the taps. */
@@ -174,24 +190,33 @@ static void resize_groups(const ln_resize_axis *axis, const float *x, int64_t wi
 
 /* Both neighbours of every output element along a row of single elements. */
 static void resize_neighbours(const ln_resize_axis *axis, const float *x, float *out) {
+    const int32_t *index = axis->index;
+    float *left = out, *right = out + axis->out;
     for (int64_t o = 0; o < axis->out; o++) {
-        out[o] = x[axis->index[2 * o]];
-        out[axis->out + o] = x[axis->index[2 * o + 1]];
+        left[o] = x[index[2 * o]];
+        right[o] = x[index[2 * o + 1]];
     }
 }
 
-/* The corners of a row of single elements: rows[k] are the neighbours in input row k, whose weight is down[k]. */
-static void resize_joint_row(const ln_resize_plan *p, const float *const *rows, const float *down, int64_t n,
+/* n elements from i on of a row of single elements: rows[k] are the neighbours in input row k, with weight down[k]. */
+static LN_ALWAYS_INLINE vf resize_joint_vector(const ln_resize_plan *p, const float *const *rows, vf above, vf below,
+                                               int64_t length, int64_t i, int n) {
+    vf l = any_load(true, LINNET_F32, p->left, i, n), r = any_load(true, LINNET_F32, p->right, i, n);
+    vf sum = vf_mul(vf_mul(l, above), any_load(true, LINNET_F32, rows[0], i, n));
+    sum = vf_add(sum, vf_mul(vf_mul(r, above), any_load(true, LINNET_F32, rows[0], length + i, n)));
+    sum = vf_add(sum, vf_mul(vf_mul(l, below), any_load(true, LINNET_F32, rows[1], i, n)));
+    return vf_add(sum, vf_mul(vf_mul(r, below), any_load(true, LINNET_F32, rows[1], length + i, n)));
+}
+
+static void resize_joint_row(const ln_resize_plan *p, const float *const *rows, const float *down, int64_t length,
                              float *out) {
     vf above = vf_set1(down[0]), below = vf_set1(down[1]);
-    for (int64_t i = 0; i < n; i += VF_WIDTH) {
-        int count = (int)ln_min(VF_WIDTH, n - i);
-        vf l = any_load(true, LINNET_F32, p->left, i, count), r = any_load(true, LINNET_F32, p->right, i, count);
-        vf sum = vf_mul(vf_mul(l, above), any_load(true, LINNET_F32, rows[0], i, count));
-        sum = vf_add(sum, vf_mul(vf_mul(r, above), any_load(true, LINNET_F32, rows[0], n + i, count)));
-        sum = vf_add(sum, vf_mul(vf_mul(l, below), any_load(true, LINNET_F32, rows[1], i, count)));
-        sum = vf_add(sum, vf_mul(vf_mul(r, below), any_load(true, LINNET_F32, rows[1], n + i, count)));
-        any_store(true, LINNET_F32, out, i, count, sum);
+    int64_t i = 0;
+    for (; i + VF_WIDTH <= length; i += VF_WIDTH)
+        vf_store(out + i, resize_joint_vector(p, rows, above, below, length, i, VF_WIDTH));
+    if (i < length) {
+        int n = (int)(length - i);
+        vf_store_partial(out + i, n, resize_joint_vector(p, rows, above, below, length, i, n));
     }
 }
 

@@ -304,7 +304,7 @@ class _Floats:
         if q is None or tensor.data is not None:
             return self.other(tensor)
         scale, zero = np.float32(np.reshape(q.scale, -1)[0]), float(np.reshape(q.zero, -1)[0])
-        made: Tensor = pointwise([self.real(tensor)], lambda v: v * float(1 / scale) + zero, "f32")
+        made: Tensor = pointwise([self.real(tensor)], lambda v: v / float(scale) + zero, "f32")
         return made
 
     def sum_of_codes(self, node: Node) -> bool:
