@@ -5,6 +5,7 @@
 #define _GNU_SOURCE 1
 #endif
 
+#include "core/memory.h"
 #include "core/platform.h"
 
 #include <errno.h>
@@ -116,6 +117,17 @@ static bool write_all(int file, const char *data, size_t left) {
     return true;
 }
 
+/* Zeros become holes: a table of which few rows are in use is as small on the disk as in memory. */
+static bool write_sparse(int file, const char *data, size_t size, bool *hole) {
+    enum { PIECE = 64 << 10 };
+    for (size_t at = 0, part; at < size; at += part) {
+        part = size - at < PIECE ? size - at : PIECE;
+        *hole = part == PIECE && ln_is_zero(data + at, part) && lseek(file, PIECE, SEEK_CUR) >= 0;
+        if (!*hole && !write_all(file, data + at, part)) return false;
+    }
+    return true;
+}
+
 static linnet_status write_failure(ln_new_file *f, linnet_error *error) {
     const bool full = errno == ENOSPC || errno == EDQUOT;
     file_failure(error, LINNET_WRITE_FAILED, f->path, "the file cannot be written; what was there is as it was");
@@ -141,9 +153,10 @@ linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *par
     errno = EISDIR;
     if (stat(f->path, &there) == 0 && !S_ISREG(there.st_mode)) return write_failure(f, error); /* not in its place */
     if (!open_new(f) || ftruncate(f->file, 0) != 0) return write_failure(f, error);
+    bool hole = false;
     for (int32_t i = 0; i < count; i++)
-        if (!write_all(f->file, parts[i].data, parts[i].size)) return write_failure(f, error);
-    return LINNET_OK;
+        if (!write_sparse(f->file, parts[i].data, parts[i].size, &hole)) return write_failure(f, error);
+    return hole && ftruncate(f->file, (off_t)f->bytes) != 0 ? write_failure(f, error) : LINNET_OK;
 }
 
 linnet_status ln_file_commit(ln_new_file *f, linnet_error *error) {

@@ -26,12 +26,12 @@ size_t ln_store_bytes_for(const linnet_model *model) {
     return ln_round_up(struct_bytes(model->n_variables), LN_ALIGNMENT) + total;
 }
 
-/* Piece by piece, so that large variables are not in memory twice, even for a moment. */
+/* Piece by piece, so that large variables are not in memory twice, even for a moment. Zeros take none. */
 static void take_values(const linnet_model *model, char *to, const char *from, size_t bytes) {
     enum { PIECE = 4 << 20 }; /* pages come in folios: a piece may bring a part of the one before back */
     for (size_t at = 0; at < bytes; at += PIECE) {
         const size_t size = bytes - at < PIECE ? bytes - at : PIECE;
-        memcpy(to + at, from + at, size);
+        ln_copy_sparse(to + at, from + at, size);
         if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from, at + size);
     }
 }
@@ -60,18 +60,17 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
         total += ln_round_up((size_t)bytes, LN_ALIGNMENT);
     }
     store->block_bytes = total;
-    store->block = total ? ln_memory_alloc(&memory, total) : NULL;
+    store->block = total ? ln_memory_alloc_zeroed(&memory, total) : NULL;
     if (total && !store->block) {
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the variables of a model");
         return ln_got(error, "%zu bytes wanted", total), LINNET_OUT_OF_MEMORY;
     }
     if (!ln_lock_init(&store->lock)) {
-        ln_memory_free(&memory, store->block, total);
+        ln_memory_free_zeroed(&memory, store->block, total);
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no lock for a store");
     }
-    if (total) memset(store->block, 0, total);
     for (int32_t i = 0; i < model->n_variables; i++)
         if (model->variables[i].tensor.data)
             take_values(model, store->block + store->offsets[i], model->variables[i].tensor.data,
@@ -81,6 +80,11 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     store->model = ln_model_retain(model);
     *out = store;
     return LINNET_OK;
+}
+
+void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v) {
+    take_values(from, ln_store_data(store, i), v->tensor.data, (size_t)v->bytes);
+    ln_store_bump(store, i);
 }
 
 linnet_store *ln_store_retain(linnet_store *store) {
@@ -95,7 +99,7 @@ void linnet_store_free(linnet_store *store) {
     memory = store->memory;
     model = store->model;
     ln_lock_destroy(&store->lock);
-    ln_memory_free(&memory, store->block, store->block_bytes);
+    ln_memory_free_zeroed(&memory, store->block, store->block_bytes);
     ln_memory_free(&memory, store, struct_bytes(model->n_variables));
     linnet_model_free(model);
 }

@@ -22,5 +22,7 @@ void *ln_store_data(linnet_store *store, int i);
 /* Counts the writes to variable i; whoever writes bumps it under the exclusive lock. Packed copies compare it. */
 uint64_t ln_store_version(const linnet_store *store, int i);
 void ln_store_bump(linnet_store *store, int i);
+/* Variable i becomes what variable v of that model is, which may be a checkpoint. Under the exclusive lock. */
+void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v);
 
 #endif
