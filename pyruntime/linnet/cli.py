@@ -233,6 +233,7 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
     "--fetch", "fetches", multiple=True, metavar="NAME", help="Compute this output or tensor instead; may be repeated."
 )
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Trained variables, as training saves them.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Longest that the run may take.")
 @_signature
 @_strict_dims
 @_threads
@@ -246,6 +247,7 @@ def run(
     output_dir: Path | None,
     fetches: Sequence[str],
     checkpoint: Path | None,
+    timeout: float | None,
     signature: str,
     strict_dims: bool | None,
     threads: int | None,
@@ -278,7 +280,7 @@ def run(
         for name in given:
             _known(name, specs)
         feeds |= random_feeds([spec for spec in session.inputs if spec.name not in feeds], given)
-    outputs = session.run(feeds, list(fetches) or None)
+    outputs = session.run(feeds, list(fetches) or None, timeout=timeout)
     files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
         _save_all(output_dir, {path: outputs[name] for name, path in files.items() if path is not None})

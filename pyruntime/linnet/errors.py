@@ -16,6 +16,7 @@ STATUS: Final[dict[int, str]] = {
     403: "thread_failed", 501: "device_failed",
     601: "unreachable", 602: "refused", 603: "timed_out", 604: "protocol_error", 605: "not_authenticated",
     606: "superseded", 607: "connection_lost", 608: "job_over",
+    701: "cancelled", 702: "deadline_exceeded",
 }  # fmt: skip
 
 
@@ -90,6 +91,14 @@ class SyncError(Error, ConnectionError):
     the shard, the connection is lost (codes 6xx)."""
 
 
+class Cancelled(Error):
+    """A run was ended by Session.cancel. No variable has changed, and the session can run again."""
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The time that a run was given is over. No variable has changed, and the session can run again."""
+
+
 class TrainingError(Error):
     """Training cannot go on: the loss is NaN or infinite. `step`: the training step at which it was seen."""
 
@@ -126,6 +135,8 @@ class ConversionError(Error):
 
 def class_of(code: int) -> type[Error]:
     """The exception class of a status code."""
+    if code // 100 == 7:
+        return {701: Cancelled, 702: DeadlineExceeded}.get(code, Error)
     return {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}.get(
         code // 100, Error
     )

@@ -33,6 +33,7 @@ from linnet.model import (
     wrong_shape,
     wrong_type,
 )
+from linnet.running import Runner
 
 _PLANS_KEPT = 8
 
@@ -79,9 +80,13 @@ class _Planned:
             out = _view(lib.linnet_session_output(session, i), info) if known else None
             self.outputs.append((string_of(info.name), out))
 
-    def run(self) -> dict[str, Array]:
-        if library().linnet_run(self.session, self.error):
-            raise exception(self.error)
+    def run(self, runner: Runner, timeout: float | None) -> dict[str, Array]:
+        if timeout is None:
+            code = runner.call(self.session, runner.config(), self.error)
+        else:
+            code = runner.within(self.session, self.error, timeout)
+        if code:
+            raise runner.failure(self.error)
         return {name: self.output(i) if view is None else view.copy() for i, (name, view) in enumerate(self.outputs)}
 
     def output(self, i: int) -> Array:
@@ -168,6 +173,7 @@ class Session:
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
         self._lock = threading.Lock()
+        self._runner = Runner()
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
         self._last: _Planned | None = None
         self._last_fetches: Sequence[str] | None = None
@@ -234,12 +240,21 @@ class Session:
             )  # fmt: skip
         return self._specs[name]
 
-    def run(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None = None) -> dict[str, Array]:
+    def run(
+        self,
+        feeds: Mapping[str, npt.ArrayLike],
+        fetches: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Array]:
         """Runs once; returns fresh arrays by name.
 
         feeds: every input that the fetches need, of the declared dtype and shape (Python lists and numbers are converted,
-        arrays of another dtype are refused). fetches: as in the constructor; None: those of the session.
-        Raises UsageError for wrong feeds, GraphError for indices out of range and for shapes that do not fit.
+        arrays of another dtype are refused). fetches: as in the constructor; None: those of the session. timeout: seconds
+        that the run may take, waiting for other runs of its store included. Ctrl-C ends a run of the main thread, `cancel`
+        any: before its next step, without a change of any variable.
+        Raises UsageError for wrong feeds, GraphError for indices out of range and for shapes that do not fit, Cancelled,
+        DeadlineExceeded (which is a TimeoutError too), KeyboardInterrupt.
         """
         with self._lock:
             last = self._last
@@ -252,13 +267,19 @@ class Session:
                     else:
                         break
                 else:
-                    return last.run()
+                    return last.run(self._runner, timeout)
             del last  # it may have to make room
-            return self._run_slowly(feeds, fetches)
+            return self._run_slowly(feeds, fetches, timeout)
 
-    def _run_slowly(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None) -> dict[str, Array]:
+    def _run_slowly(
+        self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None, timeout: float | None
+    ) -> dict[str, Array]:
         """The run that checks and converts feeds, and plans when it must."""
-        return self._filled(feeds, fetches).run()
+        return self._filled(feeds, fetches).run(self._runner, timeout)
+
+    def cancel(self) -> None:
+        """Ends the run that is on, if there is one: it raises Cancelled. From any thread, without waiting."""
+        self._runner.cancel()
 
     def _filled(
         self,

@@ -108,12 +108,11 @@ const linnet_model *ln_store_model(const linnet_store *store) { return store->mo
 
 const linnet_allocator *ln_store_allocator(const linnet_store *store) { return &store->memory.allocator; }
 
-void ln_store_lock(linnet_store *store, bool exclusive) {
-    if (exclusive)
-        ln_lock_exclusive(&store->lock);
-    else
-        ln_lock_shared(&store->lock);
+bool ln_store_lock_unless(linnet_store *store, bool exclusive, bool (*give_up)(void *context), void *context) {
+    return ln_lock_unless(&store->lock, exclusive, give_up, context);
 }
+
+void ln_store_lock(linnet_store *store, bool exclusive) { ln_store_lock_unless(store, exclusive, NULL, NULL); }
 
 void ln_store_unlock(linnet_store *store) { ln_unlock(&store->lock); }
 

@@ -15,6 +15,8 @@ int32_t ln_store_find(const linnet_store *store, const char *function, const cha
 size_t ln_store_bytes_for(const linnet_model *model);
 
 void ln_store_lock(linnet_store *store, bool exclusive);
+/* false, and no lock: `give_up`, which is asked every few milliseconds, said so. */
+bool ln_store_lock_unless(linnet_store *store, bool exclusive, bool (*give_up)(void *context), void *context);
 void ln_store_unlock(linnet_store *store);
 
 /* Variable i (of the model): 64-byte aligned, dense, in its declared dtype and shape. */

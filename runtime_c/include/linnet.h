@@ -38,7 +38,7 @@ extern "C" {
 #define LINNET_MAX_RANK 8
 
 /* Error codes, in groups of one hundred: 1 the call, 2 the file, 3 the graph, 4 resources, 5 devices,
- * 6 training on many machines (linnet_sync.h). */
+ * 6 training on many machines (linnet_sync.h), 7 runs that the caller ended. */
 typedef enum linnet_status {
     LINNET_OK = 0,
     LINNET_INVALID_ARGUMENT = 101,   /* NULL handle, struct_size unknown, value out of its range */
@@ -71,7 +71,9 @@ typedef enum linnet_status {
     LINNET_NOT_AUTHENTICATED = 605,  /* keys or certificates do not fit, or are lacking where they are needed */
     LINNET_SUPERSEDED = 606,         /* another, later server has this shard */
     LINNET_CONNECTION_LOST = 607,    /* ended in the middle, and could not be made again */
-    LINNET_JOB_OVER = 608            /* the server has ended the job: nobody needs to come again */
+    LINNET_JOB_OVER = 608,           /* the server has ended the job: nobody needs to come again */
+    LINNET_CANCELLED = 701,          /* the caller cancelled the run (linnet_run_config) */
+    LINNET_DEADLINE_EXCEEDED = 702   /* the time that linnet_run_config gave the run is over */
 } linnet_status;
 
 /* What went wrong, where, what was expected, what came, what to do. Fixed size; all strings are NUL-terminated. */
@@ -395,6 +397,24 @@ LINNET_API linnet_status linnet_session_set(linnet_session *session, const char 
  * that the signature assigns keep their old values when it fails: they are written in place, but behind every step
  * that can fail. Others that share the store wait meanwhile. */
 LINNET_API linnet_status linnet_run(linnet_session *session, linnet_error *error);
+
+/* How a run may be ended early: between two steps and between two iterations of a loop, and while it waits for other
+ * runs of its store. A step is never cut short, and from the first step that writes over a variable on the run is not
+ * ended any more: it changes all variables that the signature assigns, or none. The session can run again at once. */
+typedef struct linnet_run_config {
+    size_t struct_size;
+    uint64_t timeout_ns; /* 0: none; else counted from the call, by a clock that nobody sets: DEADLINE_EXCEEDED */
+    const volatile int *cancel; /* NULL; else CANCELLED once it is not 0. Other threads (atomically) and signal handlers
+                                 * may set it at any time; the library never writes it. */
+    int (*poll)(void *context); /* NULL; else called some twenty times a second, by the thread that runs; CANCELLED once
+                                 * it gives another value than 0 */
+    void *poll_context;
+} linnet_run_config;
+
+LINNET_API void linnet_run_config_init(linnet_run_config *config);
+/* linnet_run that may be ended early. `config` may be NULL, and is not kept. Errors: those of linnet_run, CANCELLED and
+ * DEADLINE_EXCEEDED, which name the step that would have come next; INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_run_with(linnet_session *session, const linnet_run_config *config, linnet_error *error);
 /* Timings gathered so far of step i (trace = 1). */
 LINNET_API linnet_status linnet_session_get_step(const linnet_session *session, int i, linnet_step_info *info);
 /* Values of step i's first output in the last run (count_special = 1): at the integer limits, infinite, NaN. */
