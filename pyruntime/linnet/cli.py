@@ -320,6 +320,7 @@ def run(
     metavar="NAME=D,D,...",
     help="Sizes of an input: numbers, ranges (1..8), ? for what the model declares; may be repeated.",
 )
+@click.option("--snapshot", is_flag=True, help="For a session that serves while others train (Session(snapshot=True)).")
 @_signature
 @_strict_dims
 @_threads
@@ -328,6 +329,7 @@ def run(
 def plan(
     model: Path,
     inputs: Sequence[str],
+    snapshot: bool,
     signature: str,
     strict_dims: bool | None,
     threads: int | None,
@@ -343,7 +345,9 @@ def plan(
         given = {name: parse(name, text) for name, text in pairs}
     except UsageError as error:
         raise CommandLineError(**vars(error)) from None
-    planner = Planner(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims)
+    planner = Planner(
+        model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims, snapshot=snapshot
+    )
     bound = planner.plan_bounds(given)
     exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
     report = {
@@ -365,6 +369,8 @@ def plan(
     table = _table("Memory", "region", *columns)
     later = "no bound" if bound.unbounded else f"{bound.later:,}"
     for name, value in memory.items():
+        if name in ("snapshot", "committed") and not snapshot:
+            continue
         if name == "total" and (bound.later or bound.unbounded):
             table.add_row("later segments", *((later,) if exact else ("", later)))
         most = "no bound" if name == "total" and bound.unbounded else f"{bound.regions[name]:,}"

@@ -58,13 +58,14 @@ class Step:
 class _Planned:
     """A plan and its session for one set of shapes and fetches, with NumPy views of the input and output buffers."""
 
-    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "segmented", "session")
+    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "segmented", "session", "snapshot")
 
     def __init__(self, plan: Any, session: Any, key: Any) -> None:
         lib = library()
         self.plan, self.session, self.key = plan, session, key
         self.error = ffi.new("linnet_error *")
-        self.segmented = bounding.info_of(plan).segments > 1
+        sizes = bounding.info_of(plan)
+        self.segmented, self.snapshot = sizes.segments > 1, int(sizes.snapshot)
         info = ffi.new("linnet_tensor_info *")
         self.feeds: list[tuple[str, Array, np.dtype[Any], tuple[int, ...]]] = []
         for i in range(lib.linnet_plan_input_count(plan)):
@@ -128,6 +129,8 @@ class Session:
     verify: whether the weights are checked against their digests before anything runs (see Model).
     strict_dims: True refuses shapes that give open dimensions of one name several sizes (UsageError); False warns once, and
     runs with the sizes given. None: True where the signature updates variables, as gradients count on the names.
+    snapshot: runs read the variables as the last update left them, from a copy, and do not wait for one that is under way
+    on the same store; nor does it wait for them. For signatures that change no variable.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -150,6 +153,7 @@ class Session:
         bounds: Mapping[str, Sequence[Dim] | str] | None = None,
         verify: bool | None = None,
         strict_dims: bool | None = None,
+        snapshot: bool = False,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model, verify=verify)
         if verify and isinstance(model, Model):
@@ -172,6 +176,7 @@ class Session:
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
+        self._snapshot = snapshot
         self._lock = threading.Lock()
         self._runner = Runner()
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
@@ -377,6 +382,7 @@ class Session:
             pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
             keep.append(pointers)
             config.devices, config.device_count = pointers, len(self._devices)
+        config.snapshot = int(self._snapshot)
         config.strict_dims = bool(self._strict_dims)
         config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
         if max_bytes is not None:
@@ -407,6 +413,8 @@ class Session:
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)
+        if self._snapshot:  # one for all shapes
+            session_config.share_snapshot = next((p.session for p in self._plans.values() if p.snapshot), ffi.NULL)
         session_out = ffi.new("linnet_session **")
         if lib.linnet_session_create(plan, self.variables.pointer, session_config, session_out, error):
             raise exception(error)
@@ -438,7 +446,8 @@ class Session:
         weights that they share (with other sessions of the Model too)."""
         lib = library()
         total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
-        return total + self._arena_bytes + sum(lib.linnet_session_bytes(p.session) for p in self._plans.values())
+        total += sum(lib.linnet_session_bytes(p.session) - p.snapshot for p in self._plans.values())
+        return total + self._arena_bytes + max((p.snapshot for p in self._plans.values()), default=0)
 
     @property
     def plan_info(self) -> dict[str, Any]:

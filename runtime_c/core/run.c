@@ -212,6 +212,7 @@ linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config
     linnet_status status = ln_watch_begin(&s->watch, config, error);
     if (status == LINNET_OK && s->locks) status = lock(s, error);
     if (status != LINNET_OK) return status;
+    if (s->snapshot != NULL) ln_snapshot_refresh(s->snapshot);
     atomic_store_explicit(&s->run_error.raised, 0, memory_order_relaxed);
     if (s->threads != NULL) ln_threads_begin(s->threads);
     ln_instance *instance = &s->root;

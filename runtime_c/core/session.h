@@ -4,6 +4,7 @@
 #define LN_SESSION_H
 
 #include "core/plan.h"
+#include "core/snapshot.h"
 
 /* One step with its pointers. */
 typedef struct ln_bound {
@@ -71,7 +72,8 @@ typedef struct ln_watch {
 struct linnet_session {
     ln_memory memory;
     linnet_plan *plan;
-    linnet_store *store; /* the caller's, or one of its own */
+    linnet_store *store;   /* the caller's, or one of its own */
+    ln_snapshot *snapshot; /* NULL: variables are read where the store has them */
     linnet_parallel_for parallel_for;
     void *parallel_context;
     ln_threads *threads;

@@ -228,9 +228,13 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
 /* The variable's memory itself: 64-byte aligned, dense; it never moves while the store lives. `write` != 0 counts as a
- * write: copies that sessions keep are made again at their next run, and checkpoints hold it. The caller sees to it
- * that no run, read or save is on meanwhile. NULL with `error` set: UNKNOWN_NAME, INVALID_ARGUMENT. */
+ * write: checkpoints hold it. The caller sees to it that no run, read or save is on meanwhile, but for runs of
+ * snapshots (linnet_plan_config), which see what was written once linnet_store_publish is called, or the next run, read
+ * or save of the store begins. NULL with `error` set: UNKNOWN_NAME, INVALID_ARGUMENT. */
 LINNET_API void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error);
+/* What was written through linnet_store_data is whole: snapshots take all of it at once. Errors: INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_store_publish(linnet_store *store, linnet_error *error);
+/* Bytes that the store holds: its variables, and what it keeps of them for snapshots. */
 LINNET_API size_t linnet_store_bytes(const linnet_store *store);
 
 /* What a checkpoint holds: a .lnt file of variables alone, that names the digest of its model. */
@@ -291,13 +295,17 @@ typedef struct linnet_plan_config {
     const linnet_shape *bounds; /* largest sizes: a dimension that neither the file nor `shapes` gives takes that of
                                  * its bound, so that `bounds` alone plan the upper corner; WRONG_SHAPE beyond. */
     int32_t bound_count;
+    int32_t
+        snapshot; /* 1: runs read the variables as the last run that assigned some, or write or load, left them, from
+                   * a copy; they wait for no run of the store, and none waits for them, but for the time that it
+                   * takes to copy the variables that have changed. INVALID_ARGUMENT if the signature assigns any. */
 } linnet_plan_config;
 
 /* Exact bytes by region. `total` is every byte that the model, this plan, one store and one session of it take through
- * their allocators for running: activations + scratch + packed_weights + constants + variables + io + bookkeeping. The
- * session is one with an arena and threads of its own; planning gives back all that it took besides. Segments whose
- * shapes depend on data come on top while running, within max_bytes. Further plans of the model, for other shapes, take
- * their totals less model, store, and the packed weights that they share with it. */
+ * their allocators for running: activations + scratch + packed_weights + constants + variables + io + snapshot +
+ * committed + bookkeeping. The session is one with an arena and threads of its own; planning gives back all that it
+ * took besides. Segments whose shapes depend on data come on top while running, within max_bytes. Further plans of the
+ * model, for other shapes, take their totals less model, store, and the packed weights that they share with it. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
@@ -306,6 +314,8 @@ typedef struct linnet_plan_info {
     uint64_t constants;      /* values folded at plan time, but for those that the first session packs and frees */
     uint64_t variables;      /* the store's, at this model */
     uint64_t io;             /* input and output buffers of the session */
+    uint64_t snapshot;       /* the session's copy of variables (linnet_plan_config.snapshot) */
+    uint64_t committed;      /* what the store keeps of them for all such sessions together */
     uint64_t bookkeeping;    /* structures of model, plan and session themselves */
     uint64_t total;
     uint64_t mapped;      /* pages of the file, not in total */
@@ -371,18 +381,21 @@ typedef struct linnet_session_config {
     int32_t trace;                     /* 1: time every step */
     int32_t count_special;             /* 1: count saturations, Inf and NaN per step after each run (slow) */
     const linnet_allocator *allocator; /* NULL: the plan's */
+    linnet_session *share_snapshot;    /* NULL, or a session of the same store and signature, never run at the same time
+                                        * as this one (plans of one model for several shapes): both use its snapshot */
 } linnet_session_config;
 
 LINNET_API void linnet_session_config_init(linnet_session_config *config);
-/* `store` may be NULL when the model has no variables, or to have a private one. Plan and store are kept alive.
+/* `store` may be NULL when the model has no variables, or to have a private one. Plan and store are kept alive. A
+ * session on a snapshot that is not shared waits here, once, for the run of the store that is on.
  * What it needs is checked against linnet_memory_available first (OUT_OF_MEMORY, with both numbers).
  * Errors: ARENA_TOO_SMALL, OUT_OF_MEMORY, THREAD_FAILED, DEVICE_FAILED, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store,
                                                const linnet_session_config *config, linnet_session **out,
                                                linnet_error *error);
 LINNET_API void linnet_session_free(linnet_session *session);
-/* Bytes that the session and its plan hold now, later segments included; not those of the model (linnet_model_bytes),
- * of the store (linnet_store_bytes) and of a caller's arena. 0 for NULL. */
+/* Bytes that the session and its plan hold now, later segments and a snapshot (which all count that share it) included;
+ * not those of the model (linnet_model_bytes), of the store (linnet_store_bytes) and of a caller's arena. 0 for NULL. */
 LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, to be filled in place before a run (no copy): linnet_plan_input(i).bytes bytes. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
@@ -395,7 +408,7 @@ LINNET_API linnet_status linnet_session_set(linnet_session *session, const char 
 /* Runs all steps once. Allocates nothing, unless shapes depend on data (plan_info.segments > 1).
  * Errors: INDEX_OUT_OF_RANGE, DEVICE_FAILED, and for data-dependent segments those of linnet_plan_create. Variables
  * that the signature assigns keep their old values when it fails: they are written in place, but behind every step
- * that can fail. Others that share the store wait meanwhile. */
+ * that can fail. Others that share the store wait meanwhile, but for sessions on a snapshot. */
 LINNET_API linnet_status linnet_run(linnet_session *session, linnet_error *error);
 
 /* How a run may be ended early: between two steps and between two iterations of a loop, and while it waits for other
