@@ -164,6 +164,30 @@ def test_an_update_is_whole_or_not_at_all() -> None:
     assert ended > 5 and done > 5, (ended, done)
 
 
+def test_loops_that_write_variables_are_whole_too() -> None:
+    """One whose carried value is assigned, which is written at its end, and one whose rows are, which are as they come."""
+    graph = Graph()
+    a, b = graph.variable("a", np.zeros(64, np.float32)), graph.variable("b", np.zeros((200, 64), np.float32))
+    trips = graph.placeholder("trips", (), "i64")
+    (_, grown) = linnet.while_loop(lambda s: s[0] < trips, lambda s: (s[0] + 1, s[1] + 1.0), (np.int64(0), a))
+    _, rows = linnet.scan(lambda s, row: (s, row + 200.0), graph.constant(np.zeros(1, np.float32)), b)
+    graph.signature("train", {"trips": trips}, {}, updates={a: grown, b: rows})
+    session = linnet.Session(graph, "train")
+    feeds = {"trips": np.int64(200)}
+    session.run(feeds)
+    began = time.perf_counter()
+    session.run(feeds)
+    usual, ended, value = time.perf_counter() - began, 0, 400.0
+    for i in range(200):
+        try:
+            session.run(feeds, timeout=usual * (i % 50 + 1) / 25)
+            value += 200
+        except linnet.DeadlineExceeded:
+            ended += 1
+        assert (session.variables["a"] == value).all() and (session.variables["b"] == value).all(), i
+    assert 5 < ended < 195, ended
+
+
 # ---- waiting for the store -------------------------------------------------------------------------------------------
 
 

@@ -342,6 +342,15 @@ def test_a_table_of_zeros_stays_one() -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000  # kB
 
 
+def test_the_plan_command_counts_it(linnet_command: Any, tmp_path: Path) -> None:
+    path = tmp_path / "counters.lnt"
+    path.write_bytes(counters().to_bytes())
+    plain = linnet_command("plan", path, "--signature", "eval")
+    assert plain.returncode == 0 and "snapshot" not in plain.stdout, plain
+    done = linnet_command("plan", path, "--signature", "eval", "--snapshot")
+    assert f"kept by the store for snapshots │ {2 * 4 * SIZE:,}" in " ".join(done.stdout.split()), done
+
+
 # ---- training on many machines ---------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,5 @@
-"""The exceptions: one class per group of error codes, each with the fields of the C library's error record.
-What Python finds itself it reports in the same form: what, where, expected, got, what to do."""
+"""The exceptions: one class per group of error codes, and one per way to end a run, each with the fields of the C library's
+error record. What Python finds itself it reports in the same form: what, where, expected, got, what to do."""
 
 from __future__ import annotations
 
@@ -135,8 +135,6 @@ class ConversionError(Error):
 
 def class_of(code: int) -> type[Error]:
     """The exception class of a status code."""
-    if code // 100 == 7:
-        return {701: Cancelled, 702: DeadlineExceeded}.get(code, Error)
-    return {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}.get(
-        code // 100, Error
-    )
+    groups = {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}
+    ended: dict[int, type[Error]] = {701: Cancelled, 702: DeadlineExceeded}
+    return ended.get(code) or groups.get(code // 100, Error)

@@ -4,6 +4,7 @@ C computes without Python's lock; from time to time it asks here, and then handl
 from __future__ import annotations
 
 import threading
+from functools import cache
 from typing import Any, Final
 
 from linnet._generated.ffi import ffi
@@ -30,6 +31,11 @@ class Signals:
 _MAIN: Final = threading.main_thread().ident  # no other thread runs handlers
 
 
+@cache
+def _signals() -> Signals:
+    return Signals()  # one for all: handlers run in one thread, and that makes one call at a time
+
+
 class Runner:
     """Runs the sessions of one Session, one at a time; `cancel` comes from any thread."""
 
@@ -38,7 +44,7 @@ class Runner:
     def __init__(self) -> None:
         self.call = library().linnet_run_with
         self._flag, self.cancelled = ffi.new("int *"), False
-        self._signals = Signals()
+        self._signals = _signals()
         self._here, self._elsewhere = self._config(), self._config()  # of the main thread, and of others
         self._here.poll = self._signals.callback
 

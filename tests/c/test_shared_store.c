@@ -6,7 +6,7 @@
 
 #include <pthread.h>
 
-enum { RUNS = 2000, SIZE = 512 };
+enum { RUNS = 500, SIZE = 16384 };
 
 static const ln_cast_attributes unused = {0};
 
