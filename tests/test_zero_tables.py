@@ -114,7 +114,7 @@ with Chain(data) as chain:
 
 
 @pytest.mark.parametrize(
-    ("program", "rows"), [(STORE, 200_000), (SERVER, 200_000), (HOST, 200_000)], ids=["store", "server", "host"]
+    ("program", "rows"), [(STORE, 200_000), (SERVER, 100_000), (HOST, 100_000)], ids=["store", "server", "host"]
 )
 def test_unused_rows_take_no_memory(program: str, rows: int) -> None:
     command = [sys.executable, "-c", COMMON + program, str(rows)]
