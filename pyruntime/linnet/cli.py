@@ -345,9 +345,7 @@ def plan(
         given = {name: parse(name, text) for name, text in pairs}
     except UsageError as error:
         raise CommandLineError(**vars(error)) from None
-    planner = Planner(
-        model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims, snapshot=snapshot
-    )
+    planner = Planner(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims, snapshot=snapshot)
     bound = planner.plan_bounds(given)
     exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
     report = {

@@ -41,7 +41,8 @@ static void take_values(const linnet_model *model, char *to, const char *from, s
     for (size_t at = 0; at < bytes; at += PIECE) {
         const size_t size = bytes - at < PIECE ? bytes - at : PIECE;
         ln_copy_sparse(to + at, from + at, size);
-        if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from, at + size);
+        const size_t since = at < PIECE ? 0 : at - PIECE;
+        if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from + since, at + size - since);
     }
 }
 

@@ -57,7 +57,8 @@ static uint32_t digest_of(const verifier *v, const ln_segment *s, bool old) {
     for (uint64_t at = 0; at < s->size; at += PIECE) {
         const size_t size = (size_t)(s->size - at < PIECE ? s->size - at : PIECE);
         digest = (old ? ln_crc32 : linnet_crc32c)(digest, data + at, size);
-        if (v->model->file_kind == LN_FILE_MAPPED) ln_file_forget(data, (size_t)at + size);
+        const size_t since = (size_t)(at < PIECE ? 0 : at - PIECE); /* pages come in folios, see store.c */
+        if (v->model->file_kind == LN_FILE_MAPPED) ln_file_forget(data + since, (size_t)at + size - since);
     }
     return digest;
 }

@@ -395,7 +395,8 @@ LINNET_API linnet_status linnet_session_create(linnet_plan *plan, linnet_store *
                                                linnet_error *error);
 LINNET_API void linnet_session_free(linnet_session *session);
 /* Bytes that the session and its plan hold now, later segments and a snapshot (which all count that share it) included;
- * not those of the model (linnet_model_bytes), of the store (linnet_store_bytes) and of a caller's arena. 0 for NULL. */
+ * not those of the model (linnet_model_bytes), of the store (linnet_store_bytes) and of a caller's arena. 0 for NULL.
+ */
 LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, to be filled in place before a run (no copy): linnet_plan_input(i).bytes bytes. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
