@@ -9,7 +9,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from linnet.errors import (
+    Cancelled,
     ConversionError,
+    DeadlineExceeded,
     DeviceError,
     Error,
     FileError,
@@ -137,8 +139,10 @@ __all__ = [
     "Adam",
     "AdamW",
     "Callback",
+    "Cancelled",
     "Checkpoint",
     "ConversionError",
+    "DeadlineExceeded",
     "DeviceError",
     "DynamicLossScale",
     "EarlyStopping",

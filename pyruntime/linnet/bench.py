@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from linnet._library import exception, library
 from linnet.errors import UsageError
 from linnet.graph import Graph, numpy_dtype
 from linnet.inspect_ import dtype_of_graph
@@ -45,15 +44,15 @@ def measure(
     begin_first = time.perf_counter_ns()
     session.run(feeds)
     first = time.perf_counter_ns() - begin_first
-    planned, lib = session._current(), library()
+    planned, runner = session._current(), session._runner
     times: list[int] = []
     end = time.perf_counter_ns() + int(seconds * 1e9)
     while len(times) < _LEAST_RUNS or time.perf_counter_ns() < end:
         before = time.perf_counter_ns()
-        code = lib.linnet_run(planned.session, planned.error)
+        code = runner.call(planned.session, runner.config(), planned.error)
         times.append(time.perf_counter_ns() - before)
         if code:
-            raise exception(planned.error)
+            raise runner.failure(planned.error)
     traced = Session(
         model, signature, threads=threads, isa_max=isa_max, input_shapes=shapes, store=session.variables, trace=True
     )

@@ -201,6 +201,8 @@ def _make_room(
         return plan
     arena = int(info.activations + info.scratch) if session._fits_arena(plan) else 0
     own = int(info.total - info.packed_weights - info.variables) - session.model._structure - arena
+    if any(planned.snapshot for planned in session._plans.values()):  # it shares theirs
+        own -= int(info.snapshot + info.committed)
     alone = int(info.total) - arena + session._arena_bytes
     if alone > limit:
         raise GraphError(

@@ -21,10 +21,10 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 REGIONS = (
-    "activations", "scratch", "packed_weights", "constants", "variables", "io", "bookkeeping", "total", "mapped",
-    "lower_bound", "naive", "gradients",
+    "activations", "scratch", "packed_weights", "constants", "variables", "io", "snapshot", "committed", "bookkeeping", "total",
+    "mapped", "lower_bound", "naive", "gradients",
 )  # fmt: skip
-COUNTED = REGIONS[:7]  # whose sum is the total
+COUNTED = REGIONS[:9]  # whose sum is the total
 
 
 @dataclasses.dataclass(frozen=True)

@@ -233,6 +233,7 @@ def inspect(model: Path, everything: bool, as_json: bool) -> None:
     "--fetch", "fetches", multiple=True, metavar="NAME", help="Compute this output or tensor instead; may be repeated."
 )
 @click.option("--checkpoint", type=click.Path(path_type=Path), help="Trained variables, as training saves them.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Longest that the run may take.")
 @_signature
 @_strict_dims
 @_threads
@@ -246,6 +247,7 @@ def run(
     output_dir: Path | None,
     fetches: Sequence[str],
     checkpoint: Path | None,
+    timeout: float | None,
     signature: str,
     strict_dims: bool | None,
     threads: int | None,
@@ -278,7 +280,7 @@ def run(
         for name in given:
             _known(name, specs)
         feeds |= random_feeds([spec for spec in session.inputs if spec.name not in feeds], given)
-    outputs = session.run(feeds, list(fetches) or None)
+    outputs = session.run(feeds, list(fetches) or None, timeout=timeout)
     files = {name: None if output_dir is None else output_dir / f"{_file_name(name)}.npy" for name in outputs}
     if output_dir is not None:
         _save_all(output_dir, {path: outputs[name] for name, path in files.items() if path is not None})
@@ -318,6 +320,7 @@ def run(
     metavar="NAME=D,D,...",
     help="Sizes of an input: numbers, ranges (1..8), ? for what the model declares; may be repeated.",
 )
+@click.option("--snapshot", is_flag=True, help="For a session that serves while others train (Session(snapshot=True)).")
 @_signature
 @_strict_dims
 @_threads
@@ -326,6 +329,7 @@ def run(
 def plan(
     model: Path,
     inputs: Sequence[str],
+    snapshot: bool,
     signature: str,
     strict_dims: bool | None,
     threads: int | None,
@@ -341,7 +345,7 @@ def plan(
         given = {name: parse(name, text) for name, text in pairs}
     except UsageError as error:
         raise CommandLineError(**vars(error)) from None
-    planner = Planner(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims)
+    planner = Planner(model, signature, threads=threads, isa_max=isa_max, strict_dims=strict_dims, snapshot=snapshot)
     bound = planner.plan_bounds(given)
     exact, info, memory = bound.shapes == 1, planner.plan_info, planner.memory
     report = {
@@ -363,6 +367,8 @@ def plan(
     table = _table("Memory", "region", *columns)
     later = "no bound" if bound.unbounded else f"{bound.later:,}"
     for name, value in memory.items():
+        if name in ("snapshot", "committed") and not snapshot:
+            continue
         if name == "total" and (bound.later or bound.unbounded):
             table.add_row("later segments", *((later,) if exact else ("", later)))
         most = "no bound" if name == "total" and bound.unbounded else f"{bound.regions[name]:,}"

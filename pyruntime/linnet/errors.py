@@ -1,5 +1,5 @@
-"""The exceptions: one class per group of error codes, each with the fields of the C library's error record.
-What Python finds itself it reports in the same form: what, where, expected, got, what to do."""
+"""The exceptions: one class per group of error codes, and one per way to end a run, each with the fields of the C library's
+error record. What Python finds itself it reports in the same form: what, where, expected, got, what to do."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ STATUS: Final[dict[int, str]] = {
     403: "thread_failed", 501: "device_failed",
     601: "unreachable", 602: "refused", 603: "timed_out", 604: "protocol_error", 605: "not_authenticated",
     606: "superseded", 607: "connection_lost", 608: "job_over",
+    701: "cancelled", 702: "deadline_exceeded",
 }  # fmt: skip
 
 
@@ -90,6 +91,14 @@ class SyncError(Error, ConnectionError):
     the shard, the connection is lost (codes 6xx)."""
 
 
+class Cancelled(Error):
+    """A run was ended by Session.cancel. No variable has changed, and the session can run again."""
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The time that a run was given is over. No variable has changed, and the session can run again."""
+
+
 class TrainingError(Error):
     """Training cannot go on: the loss is NaN or infinite. `step`: the training step at which it was seen."""
 
@@ -126,6 +135,6 @@ class ConversionError(Error):
 
 def class_of(code: int) -> type[Error]:
     """The exception class of a status code."""
-    return {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}.get(
-        code // 100, Error
-    )
+    groups = {1: UsageError, 2: FileError, 3: GraphError, 4: ResourceError, 5: DeviceError, 6: SyncError}
+    ended: dict[int, type[Error]] = {701: Cancelled, 702: DeadlineExceeded}
+    return ended.get(code) or groups.get(code // 100, Error)

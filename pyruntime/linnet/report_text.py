@@ -43,7 +43,7 @@ def tables(report: Report) -> list[Table]:
     if report.memory.regions:
         rows = table("Memory", "region", ">bytes")
         for name, held in report.memory.regions.items():
-            if name == "mapped":  # there is no file to map yet
+            if name in ("mapped", "snapshot", "committed"):  # there is no file to map yet, and nobody trains
                 continue
             rows.add_row(region(name), f"{held:,}")
         made.append(rows)

@@ -33,6 +33,7 @@ from linnet.model import (
     wrong_shape,
     wrong_type,
 )
+from linnet.running import Runner
 
 _PLANS_KEPT = 8
 
@@ -57,13 +58,14 @@ class Step:
 class _Planned:
     """A plan and its session for one set of shapes and fetches, with NumPy views of the input and output buffers."""
 
-    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "segmented", "session")
+    __slots__ = ("count", "error", "feeds", "key", "outputs", "plan", "segmented", "session", "snapshot")
 
     def __init__(self, plan: Any, session: Any, key: Any) -> None:
         lib = library()
         self.plan, self.session, self.key = plan, session, key
         self.error = ffi.new("linnet_error *")
-        self.segmented = bounding.info_of(plan).segments > 1
+        sizes = bounding.info_of(plan)
+        self.segmented, self.snapshot = sizes.segments > 1, int(sizes.snapshot)
         info = ffi.new("linnet_tensor_info *")
         self.feeds: list[tuple[str, Array, np.dtype[Any], tuple[int, ...]]] = []
         for i in range(lib.linnet_plan_input_count(plan)):
@@ -79,9 +81,13 @@ class _Planned:
             out = _view(lib.linnet_session_output(session, i), info) if known else None
             self.outputs.append((string_of(info.name), out))
 
-    def run(self) -> dict[str, Array]:
-        if library().linnet_run(self.session, self.error):
-            raise exception(self.error)
+    def run(self, runner: Runner, timeout: float | None) -> dict[str, Array]:
+        if timeout is None:
+            code = runner.call(self.session, runner.config(), self.error)
+        else:
+            code = runner.within(self.session, self.error, timeout)
+        if code:
+            raise runner.failure(self.error)
         return {name: self.output(i) if view is None else view.copy() for i, (name, view) in enumerate(self.outputs)}
 
     def output(self, i: int) -> Array:
@@ -123,6 +129,8 @@ class Session:
     verify: whether the weights are checked against their digests before anything runs (see Model).
     strict_dims: True refuses shapes that give open dimensions of one name several sizes (UsageError); False warns once, and
     runs with the sizes given. None: True where the signature updates variables, as gradients count on the names.
+    snapshot: runs read the variables as the last update left them, from a copy, and do not wait for one that is under way
+    on the same store; nor does it wait for them. For signatures that change no variable.
     Raises FileError, GraphError, UsageError, ResourceError.
     """
 
@@ -145,6 +153,7 @@ class Session:
         bounds: Mapping[str, Sequence[Dim] | str] | None = None,
         verify: bool | None = None,
         strict_dims: bool | None = None,
+        snapshot: bool = False,
     ) -> None:
         self.model = model if isinstance(model, Model) else Model(model, verify=verify)
         if verify and isinstance(model, Model):
@@ -167,7 +176,9 @@ class Session:
         self.variables = store if store is not None else Store(self.model)
         self._arena = None if arena is None else ffi.from_buffer(arena, require_writable=True)
         self._count_special, self._strict_dims, self._warned = count_special, strict_dims, False
+        self._snapshot = snapshot
         self._lock = threading.Lock()
+        self._runner = Runner()
         self._plans: OrderedDict[Any, _Planned] = OrderedDict()
         self._last: _Planned | None = None
         self._last_fetches: Sequence[str] | None = None
@@ -234,12 +245,21 @@ class Session:
             )  # fmt: skip
         return self._specs[name]
 
-    def run(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None = None) -> dict[str, Array]:
+    def run(
+        self,
+        feeds: Mapping[str, npt.ArrayLike],
+        fetches: Sequence[str] | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> dict[str, Array]:
         """Runs once; returns fresh arrays by name.
 
         feeds: every input that the fetches need, of the declared dtype and shape (Python lists and numbers are converted,
-        arrays of another dtype are refused). fetches: as in the constructor; None: those of the session.
-        Raises UsageError for wrong feeds, GraphError for indices out of range and for shapes that do not fit.
+        arrays of another dtype are refused). fetches: as in the constructor; None: those of the session. timeout: seconds
+        that the run may take, waiting for other runs of its store included. Ctrl-C ends a run of the main thread, `cancel`
+        any: before its next step, without a change of any variable.
+        Raises UsageError for wrong feeds, GraphError for indices out of range and for shapes that do not fit, Cancelled,
+        DeadlineExceeded (which is a TimeoutError too), KeyboardInterrupt.
         """
         with self._lock:
             last = self._last
@@ -252,13 +272,19 @@ class Session:
                     else:
                         break
                 else:
-                    return last.run()
+                    return last.run(self._runner, timeout)
             del last  # it may have to make room
-            return self._run_slowly(feeds, fetches)
+            return self._run_slowly(feeds, fetches, timeout)
 
-    def _run_slowly(self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None) -> dict[str, Array]:
+    def _run_slowly(
+        self, feeds: Mapping[str, npt.ArrayLike], fetches: Sequence[str] | None, timeout: float | None
+    ) -> dict[str, Array]:
         """The run that checks and converts feeds, and plans when it must."""
-        return self._filled(feeds, fetches).run()
+        return self._filled(feeds, fetches).run(self._runner, timeout)
+
+    def cancel(self) -> None:
+        """Ends the run that is on, if there is one: it raises Cancelled. From any thread, without waiting."""
+        self._runner.cancel()
 
     def _filled(
         self,
@@ -356,6 +382,7 @@ class Session:
             pointers = ffi.new("const linnet_device *[]", [device.pointer for device in self._devices])
             keep.append(pointers)
             config.devices, config.device_count = pointers, len(self._devices)
+        config.snapshot = int(self._snapshot)
         config.strict_dims = bool(self._strict_dims)
         config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
         if max_bytes is not None:
@@ -386,6 +413,8 @@ class Session:
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)
+        if self._snapshot:  # one for all shapes
+            session_config.share_snapshot = next((p.session for p in self._plans.values() if p.snapshot), ffi.NULL)
         session_out = ffi.new("linnet_session **")
         if lib.linnet_session_create(plan, self.variables.pointer, session_config, session_out, error):
             raise exception(error)
@@ -417,7 +446,8 @@ class Session:
         weights that they share (with other sessions of the Model too)."""
         lib = library()
         total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
-        return total + self._arena_bytes + sum(lib.linnet_session_bytes(p.session) for p in self._plans.values())
+        total += sum(lib.linnet_session_bytes(p.session) - p.snapshot for p in self._plans.values())
+        return total + self._arena_bytes + max((p.snapshot for p in self._plans.values()), default=0)
 
     @property
     def plan_info(self) -> dict[str, Any]:

@@ -21,7 +21,8 @@ def count(number: int, word: str) -> str:
 
 _REGIONS = {
     "mapped": "mapped from the file", "lower_bound": "least for activations", "naive": "activations without reuse",
-    "gradients": "gradients, of activations",
+    "gradients": "gradients, of activations", "snapshot": "snapshot of variables",
+    "committed": "kept by the store for snapshots",
 }  # fmt: skip
 
 

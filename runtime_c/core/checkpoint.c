@@ -281,8 +281,7 @@ linnet_status linnet_store_load(linnet_store *store, const char *path, linnet_er
         for (int32_t i = 0; i < checkpoint->n_variables; i++) {
             const ln_variable *v = &checkpoint->variables[i];
             const int32_t own = ln_store_find(store, "", v->name, NULL);
-            if (v->bytes) memcpy(ln_store_data(store, own), v->tensor.data, (size_t)v->bytes);
-            ln_store_bump(store, own);
+            ln_store_take(store, own, checkpoint, v);
         }
         ln_store_unlock(store);
     }

@@ -148,6 +148,8 @@ const char *linnet_status_name(int status) {
     case LINNET_SUPERSEDED: return "superseded";
     case LINNET_CONNECTION_LOST: return "connection_lost";
     case LINNET_JOB_OVER: return "job_over";
+    case LINNET_CANCELLED: return "cancelled";
+    case LINNET_DEADLINE_EXCEEDED: return "deadline_exceeded";
     default: return "unknown_status";
     }
 }

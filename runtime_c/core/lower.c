@@ -143,6 +143,7 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
         const int32_t value = i < n_in ? node->inputs[i] : node->outputs[i - n_in];
         operands[i] = ln_lower_operand(w, value);
         if (operands[i].region == LN_REGION_VARIABLE) program->reads_variables = true;
+        step->updates |= i >= n_in && operands[i].region == LN_REGION_VARIABLE;
         if (value < 0 || operands[i].region == LN_REGION_NONE) continue;
         /* Of a table only what is looked up is read. */
         const bool table = i == 0 && node->op != NULL && node->op->id == LN_OP_GATHER;
@@ -170,6 +171,8 @@ static linnet_status lower(ln_work *w, ln_program *program, const ln_work_node *
     }
     return step->kind == LN_STEP_KERNEL ? configure(w, program, step, node) : LINNET_OK;
 }
+
+enum { SLOW = 1 << 16 }; /* bytes and operations: some ten microseconds, of which a look at the clock is nothing */
 
 linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
     int32_t steps = 0, commits = 0;
@@ -205,8 +208,10 @@ linnet_status ln_lower_steps(ln_work *w, ln_program *program) {
             program->writes_variables = true;
             continue;
         }
-        const linnet_status status = lower(w, program, node, &program->steps[program->n_steps]);
+        ln_step *step = &program->steps[program->n_steps];
+        const linnet_status status = lower(w, program, node, step);
         if (status != LINNET_OK) return status;
+        step->slow = step->updates || step->kind != LN_STEP_KERNEL || step->bytes + step->call.flops >= SLOW;
         ++program->n_steps;
     }
     program->packed = ln_pool_array(&program->pool, program->n_packed, sizeof *program->packed);

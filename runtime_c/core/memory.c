@@ -64,6 +64,66 @@ linnet_status ln_memory_check(const ln_memory *memory, uint64_t bytes, linnet_er
                    "give smaller shapes, such as a smaller batch; linnet_plan_get_info tells the need beforehand");
 }
 
+enum { PAGE = 4096 };
+
+bool ln_is_zero(const void *data, size_t size) {
+    const char *bytes = data;
+    return size == 0 || (bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0);
+}
+
+/* Reading memory that was never written maps the system's one page of zeros; writing gives it a page of its own. */
+static void clear(char *data, size_t size) {
+    for (size_t at = 0; at < size; at += PAGE) {
+        const size_t part = size - at < PAGE ? size - at : PAGE;
+        if (!ln_is_zero(data + at, part)) memset(data + at, 0, part);
+    }
+}
+
+/* calloc knows which of its memory is new, and so zero, without a look at it; it does not align. What it gave is kept
+ * in front of what is given out. */
+static void *standard_zeroed(size_t size) {
+    char *raw = size < SIZE_MAX - LN_ALIGNMENT ? calloc(1, size + LN_ALIGNMENT) : NULL, *pointer;
+    if (!raw) return NULL;
+    pointer = raw + (LN_ALIGNMENT - (uintptr_t)raw % LN_ALIGNMENT);
+    memcpy(pointer - sizeof raw, &raw, sizeof raw); /* malloc aligns to more than a pointer's size: there is room */
+    return pointer;
+}
+
+void *ln_memory_alloc_zeroed(ln_memory *memory, size_t size) {
+    const bool standard = memory->allocator.alloc == default_alloc;
+    void *pointer;
+    if (!standard) {
+        if ((pointer = ln_memory_alloc(memory, size)) != NULL) clear(pointer, size);
+        return pointer;
+    }
+    if (size > SIZE_MAX - 2 * LN_ALIGNMENT) return NULL;
+    size = ln_round_up(size ? size : 1, LN_ALIGNMENT);
+    if ((pointer = standard_zeroed(size)) != NULL) memory->bytes += size;
+    return pointer;
+}
+
+void ln_memory_free_zeroed(ln_memory *memory, void *pointer, size_t size) {
+    char *raw;
+    if (!pointer || memory->allocator.alloc != default_alloc) {
+        ln_memory_free(memory, pointer, size);
+        return;
+    }
+    memcpy(&raw, (char *)pointer - sizeof raw, sizeof raw);
+    memory->bytes -= ln_round_up(size ? size : 1, LN_ALIGNMENT);
+    free(raw);
+}
+
+void ln_copy_sparse(void *to, const void *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += PAGE) {
+        const size_t part = bytes - at < PAGE ? bytes - at : PAGE;
+        const char *source = (const char *)from + at;
+        if (!ln_is_zero(source, part))
+            memcpy((char *)to + at, source, part);
+        else
+            clear((char *)to + at, part);
+    }
+}
+
 void ln_pool_init(ln_pool *pool, ln_memory *memory) {
     memset(pool, 0, sizeof *pool);
     pool->memory = memory;

@@ -13,6 +13,13 @@ typedef struct ln_memory {
 void ln_memory_init(ln_memory *memory, const linnet_allocator *allocator); /* NULL: malloc */
 void *ln_memory_alloc(ln_memory *memory, size_t size);                     /* 64-byte aligned, not zeroed, or NULL */
 void ln_memory_free(ln_memory *memory, void *pointer, size_t size);
+/* The same, all zeros, where pages that nothing has been written to take no memory yet: malloc's are left alone, a host
+ * allocator's are written only where they are not zero. Freed with ln_memory_free_zeroed. */
+void *ln_memory_alloc_zeroed(ln_memory *memory, size_t size);
+void ln_memory_free_zeroed(ln_memory *memory, void *pointer, size_t size);
+bool ln_is_zero(const void *data, size_t size);
+/* memcpy that writes no page which is zero in both. */
+void ln_copy_sparse(void *to, const void *from, size_t bytes);
 
 /* OUT_OF_MEMORY, with both numbers, when so many bytes more are not to be had: where memory is lent before it is there,
  * malloc gives what the process is later killed for. A host's own allocator is taken at its word, and small sizes are

@@ -4,7 +4,7 @@
 
 #include "core/expand.h"
 #include "core/session.h"
-#include "core/store.h"
+#include "core/snapshot.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -72,6 +72,20 @@ static linnet_status check_config(const linnet_plan_config *c, linnet_error *err
     return ln_hint(error, "start from linnet_plan_config_init");
 }
 
+static linnet_status resolve_snapshot(linnet_plan *plan, linnet_error *error) {
+    const linnet_model *model = plan->model;
+    if (plan->writes_variables) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "a signature that assigns variables cannot run on a snapshot of them");
+        ln_at_tensor(error, plan->signature->name);
+        return ln_hint(error, "leave linnet_plan_config.snapshot 0 for it");
+    }
+    plan->snapshot = ln_pool_array(&plan->pool, model->n_variables, sizeof *plan->snapshot);
+    bool *seen = ln_pool_array(&plan->pool, model->n_functions, sizeof *seen);
+    if (plan->snapshot == NULL || seen == NULL) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a plan");
+    ln_snapshot_reads(model, plan->signature->function, seen, plan->snapshot);
+    return LINNET_OK;
+}
+
 static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, linnet_error *error) {
     const char *name = c->signature ? c->signature : "infer";
     const int index = linnet_model_find_signature(plan->model, name);
@@ -108,7 +122,7 @@ static linnet_status resolve(linnet_plan *plan, const linnet_plan_config *c, lin
     for (int32_t i = 0; i < c->device_count; ++i) plan->devices[i] = c->devices[i];
     const ln_function *f = &plan->model->functions[plan->signature->function];
     for (int32_t i = 0; i < f->n_nodes; ++i) plan->writes_variables |= ln_node_assigns(plan->model, &f->nodes[i]);
-    return LINNET_OK;
+    return c->snapshot ? resolve_snapshot(plan, error) : LINNET_OK;
 }
 
 /* Names of inputs and outputs as the caller knows them. */
@@ -147,10 +161,14 @@ static void count_bytes(linnet_plan *plan) {
     info->constants = p->constants;
     info->io = p->io;
     info->variables = ln_store_bytes_for(plan->model);
+    if (plan->snapshot != NULL && plan->reads_variables) {
+        info->snapshot = ln_snapshot_bytes_for(plan->model, plan->snapshot);
+        info->committed = ln_store_committed_bytes_for(plan->model, plan->snapshot);
+    }
     info->bookkeeping =
         plan->model->memory.bytes + plan->memory.bytes - (p->constants + p->packed_only) + ln_session_bookkeeping(plan);
     info->total = info->activations + info->scratch + info->packed_weights + info->constants + info->variables +
-                  info->io + info->bookkeeping;
+                  info->io + info->snapshot + info->committed + info->bookkeeping;
     info->mapped = linnet_model_mapped_bytes(plan->model);
     info->lower_bound = p->lower_bound;
     info->naive = p->naive;

@@ -23,6 +23,7 @@ struct linnet_plan {
     ln_plan_output *outputs;
     int threads, isa;
     bool reference, reads_variables, writes_variables;
+    bool *snapshot; /* per variable: whether it is in the session's snapshot; NULL: there is none */
     uint64_t max_bytes;
     linnet_plan_info info;
 };

@@ -36,14 +36,17 @@ typedef struct ln_new_file {
 linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *parts, int32_t count, linnet_error *error);
 linnet_status ln_file_commit(ln_new_file *f, linnet_error *error);
 
-/* A readers-writer lock and a thread, opaque and of fixed size so that they can lie inside other structs. */
+/* A readers-writer lock, opaque and of fixed size so that it can lie inside other structs. A writer that waits comes
+ * before readers that come later. No thread takes it twice. */
 typedef struct ln_lock {
-    _Alignas(16) unsigned char opaque[96];
+    _Alignas(16) unsigned char opaque[144];
 } ln_lock;
 bool ln_lock_init(ln_lock *lock);
 void ln_lock_destroy(ln_lock *lock);
 void ln_lock_shared(ln_lock *lock);
 void ln_lock_exclusive(ln_lock *lock);
+/* The same, but asks `give_up` every few milliseconds while it waits: false, and no lock, once that says so. */
+bool ln_lock_unless(ln_lock *lock, bool exclusive, bool (*give_up)(void *context), void *context);
 void ln_unlock(ln_lock *lock);
 
 /* Thread pool: `workers` threads besides the caller; bounded spin (50 us at most inside a run), then sleep. */

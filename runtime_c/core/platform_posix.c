@@ -5,6 +5,7 @@
 #define _GNU_SOURCE 1
 #endif
 
+#include "core/memory.h"
 #include "core/platform.h"
 
 #include <errno.h>
@@ -116,6 +117,17 @@ static bool write_all(int file, const char *data, size_t left) {
     return true;
 }
 
+/* Zeros become holes: a table of which few rows are in use is as small on the disk as in memory. */
+static bool write_sparse(int file, const char *data, size_t size, bool *hole) {
+    enum { PIECE = 64 << 10 };
+    for (size_t at = 0, part; at < size; at += part) {
+        part = size - at < PIECE ? size - at : PIECE;
+        *hole = part == PIECE && ln_is_zero(data + at, part) && lseek(file, PIECE, SEEK_CUR) >= 0;
+        if (!*hole && !write_all(file, data + at, part)) return false;
+    }
+    return true;
+}
+
 static linnet_status write_failure(ln_new_file *f, linnet_error *error) {
     const bool full = errno == ENOSPC || errno == EDQUOT;
     file_failure(error, LINNET_WRITE_FAILED, f->path, "the file cannot be written; what was there is as it was");
@@ -141,9 +153,10 @@ linnet_status ln_file_write(ln_new_file *f, const char *path, const ln_span *par
     errno = EISDIR;
     if (stat(f->path, &there) == 0 && !S_ISREG(there.st_mode)) return write_failure(f, error); /* not in its place */
     if (!open_new(f) || ftruncate(f->file, 0) != 0) return write_failure(f, error);
+    bool hole = false;
     for (int32_t i = 0; i < count; i++)
-        if (!write_all(f->file, parts[i].data, parts[i].size)) return write_failure(f, error);
-    return LINNET_OK;
+        if (!write_sparse(f->file, parts[i].data, parts[i].size, &hole)) return write_failure(f, error);
+    return hole && ftruncate(f->file, (off_t)f->bytes) != 0 ? write_failure(f, error) : LINNET_OK;
 }
 
 linnet_status ln_file_commit(ln_new_file *f, linnet_error *error) {
@@ -165,34 +178,104 @@ linnet_status ln_file_commit(ln_new_file *f, linnet_error *error) {
 
 /* ---- locks ------------------------------------------------------------------------------------------------------- */
 
-_Static_assert(sizeof(pthread_rwlock_t) <= sizeof(((ln_lock *)0)->opaque), "ln_lock.opaque is too small here");
-_Static_assert(_Alignof(pthread_rwlock_t) <= 16, "ln_lock.opaque is not aligned enough here");
+/* Of our own: where POSIX's lets readers overtake a writer that waits (glibc), a training step would wait for a pause
+ * of all that serve; and who waits with a deadline would lose its place in the queue whenever it looks at the clock. */
+typedef struct readers_writer {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    int readers, writers; /* holding it, waiting for it */
+    bool written;
+} readers_writer;
 
-static pthread_rwlock_t *rwlock(ln_lock *lock) { return (pthread_rwlock_t *)(void *)lock->opaque; }
+_Static_assert(sizeof(readers_writer) <= sizeof(((ln_lock *)0)->opaque), "ln_lock.opaque is too small here");
+_Static_assert(_Alignof(readers_writer) <= 16, "ln_lock.opaque is not aligned enough here");
+
+#if defined(__APPLE__) /* conditions know one clock only */
+enum { WAIT_CLOCK = CLOCK_REALTIME };
+#else
+enum { WAIT_CLOCK = CLOCK_MONOTONIC };
+#endif
+
+static readers_writer *inside(ln_lock *lock) { return (readers_writer *)(void *)lock->opaque; }
+
+static bool wait_init(pthread_cond_t *condition) {
+    pthread_condattr_t attributes;
+    if (pthread_condattr_init(&attributes) != 0) return false;
+#if !defined(__APPLE__)
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+#endif
+    const bool made = pthread_cond_init(condition, &attributes) == 0;
+    pthread_condattr_destroy(&attributes);
+    return made;
+}
 
 bool ln_lock_init(ln_lock *lock) {
-    pthread_rwlockattr_t *order = NULL;
-#ifdef __GLIBC__
-    /* Its locks let readers overtake a writer that waits: a training step would wait for a pause of all that serve. No
-     * thread takes a lock twice, which this order forbids. */
-    pthread_rwlockattr_t attributes;
-    if (pthread_rwlockattr_init(&attributes) == 0 &&
-        pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP) == 0)
-        order = &attributes;
-#endif
-    return pthread_rwlock_init(rwlock(lock), order) == 0;
+    readers_writer *l = inside(lock);
+    memset(l, 0, sizeof *l);
+    if (pthread_mutex_init(&l->mutex, NULL) != 0) return false;
+    if (wait_init(&l->changed)) return true;
+    pthread_mutex_destroy(&l->mutex);
+    return false;
 }
 
-void ln_lock_destroy(ln_lock *lock) { pthread_rwlock_destroy(rwlock(lock)); }
-
-void ln_lock_shared(ln_lock *lock) {
-    /* EAGAIN only means too many readers at this moment. */
-    while (pthread_rwlock_rdlock(rwlock(lock)) == EAGAIN);
+void ln_lock_destroy(ln_lock *lock) {
+    pthread_cond_destroy(&inside(lock)->changed);
+    pthread_mutex_destroy(&inside(lock)->mutex);
 }
 
-void ln_lock_exclusive(ln_lock *lock) { pthread_rwlock_wrlock(rwlock(lock)); }
+static bool is_free(const readers_writer *l, bool exclusive) {
+    return !l->written && (exclusive ? l->readers == 0 : l->writers == 0);
+}
 
-void ln_unlock(ln_lock *lock) { pthread_rwlock_unlock(rwlock(lock)); }
+static void wait_a_little(readers_writer *l) {
+    enum { SLICE_NS = 5000000, SECOND_NS = 1000000000 };
+    struct timespec until;
+    clock_gettime(WAIT_CLOCK, &until);
+    until.tv_nsec += SLICE_NS;
+    if (until.tv_nsec >= SECOND_NS) ++until.tv_sec, until.tv_nsec -= SECOND_NS;
+    pthread_cond_timedwait(&l->changed, &l->mutex, &until);
+}
+
+bool ln_lock_unless(ln_lock *lock, bool exclusive, bool (*give_up)(void *context), void *context) {
+    readers_writer *l = inside(lock);
+    bool gone = false;
+    pthread_mutex_lock(&l->mutex);
+    l->writers += exclusive; /* readers that come later wait, also while give_up is asked */
+    while (!is_free(l, exclusive) && !gone) {
+        if (give_up == NULL) {
+            pthread_cond_wait(&l->changed, &l->mutex);
+            continue;
+        }
+        pthread_mutex_unlock(&l->mutex);
+        gone = give_up(context);
+        pthread_mutex_lock(&l->mutex);
+        if (!gone && !is_free(l, exclusive)) wait_a_little(l);
+    }
+    l->writers -= exclusive;
+    if (gone)
+        pthread_cond_broadcast(&l->changed); /* who waited for this writer */
+    else if (exclusive)
+        l->written = true;
+    else
+        ++l->readers;
+    pthread_mutex_unlock(&l->mutex);
+    return !gone;
+}
+
+void ln_lock_shared(ln_lock *lock) { ln_lock_unless(lock, false, NULL, NULL); }
+
+void ln_lock_exclusive(ln_lock *lock) { ln_lock_unless(lock, true, NULL, NULL); }
+
+void ln_unlock(ln_lock *lock) {
+    readers_writer *l = inside(lock);
+    pthread_mutex_lock(&l->mutex);
+    if (l->written)
+        l->written = false;
+    else
+        --l->readers;
+    if (l->readers == 0) pthread_cond_broadcast(&l->changed);
+    pthread_mutex_unlock(&l->mutex);
+}
 
 /* ---- thread pool ------------------------------------------------------------------------------------------------- */
 

@@ -39,6 +39,8 @@ typedef struct ln_step {
     int32_t threads[2];  /* of phase 0, and of each later one */
     int32_t dims_slot;   /* data-dependent ops: first entry of the instance's table of true dims, else -1 */
     int32_t index;       /* of the node in its function */
+    bool updates;        /* writes over a variable */
+    bool slow;           /* may take long enough to look at the clock before it; always where `updates` */
     const char *name;
     const char *fused;
     uint64_t bytes;               /* read and written; of a transfer: moved */

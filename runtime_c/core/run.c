@@ -54,8 +54,11 @@ static inline linnet_status run_step(linnet_session *s, const ln_bound *bound, l
 
 static linnet_status run_traced(linnet_session *s, ln_instance *instance, linnet_error *error) {
     for (int32_t i = 0; i < instance->program->n_steps; ++i) {
+        const ln_step *step = instance->steps[i].step;
+        linnet_status status = ln_watch_step(&s->watch, step, step->slow, error);
+        if (status != LINNET_OK) return status;
         const uint64_t start = ln_now_ns();
-        const linnet_status status = run_step(s, &instance->steps[i], error);
+        status = run_step(s, &instance->steps[i], error);
         if (status != LINNET_OK) return status;
         instance->trace[i].total_ns += ln_now_ns() - start;
         ++instance->trace[i].runs;
@@ -74,7 +77,9 @@ linnet_status ln_run_steps(linnet_session *s, ln_instance *instance, linnet_erro
     if (s->trace || s->count_special) return run_traced(s, instance, error);
     const ln_bound *bound = instance->steps, *end = bound + p->n_steps;
     for (; bound < end; ++bound) {
-        const linnet_status status = run_step(s, bound, error);
+        linnet_status status = ln_watch_step(&s->watch, bound->step, bound->step->slow, error);
+        if (status != LINNET_OK) return status;
+        status = run_step(s, bound, error);
         if (status != LINNET_OK) return status;
     }
     return LINNET_OK;
@@ -89,6 +94,7 @@ static linnet_status stack(linnet_session *s, const ln_bound *bound, const ln_in
                            int64_t row, linnet_error *error) {
     const ln_operand *to = &bound->step->outputs[from->index - 1];
     char *data = bound->buffers.outputs[from->index - 1];
+    if (to->region == LN_REGION_VARIABLE) s->watch.on = false;
     if (to->region == LN_REGION_GROWN) {
         ln_grown *grown = &body->outer->grown[to->offset];
         const linnet_status status =
@@ -124,6 +130,7 @@ static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_e
     int64_t done = 0;
     linnet_status status = LINNET_OK;
     for (; done < trips && on; ++done) {
+        if ((status = ln_watch_step(&s->watch, bound->step, false, error)) != LINNET_OK) return status;
         for (int32_t i = 0; i < p->n_inputs; ++i) {
             const ln_port *port = &p->inputs[i];
             void *to = ln_instance_pointer(s, body, &port->operand);
@@ -141,6 +148,7 @@ static linnet_status run_loop(linnet_session *s, const ln_bound *bound, linnet_e
             else if (port->index > carried && (status = stack(s, bound, body, port, done, error)) != LINNET_OK)
                 return status;
     }
+    if (bound->step->updates) s->watch.on = false; /* from here on variables are written over */
     for (int32_t c = 0; c < carried; ++c) {
         if (bound->buffers.outputs[c] == NULL) continue;
         const ln_port *port = result(p, c + 1);
@@ -162,6 +170,7 @@ static linnet_status run_body(linnet_session *s, const ln_bound *bound, linnet_e
     if (bound->step->kind == LN_STEP_LOOP) return run_loop(s, bound, error);
     ln_instance *body = (ln_instance *)bound->state + !holds(bound->buffers.inputs[0], bound->step->call.inputs);
     const linnet_status status = ln_run_steps(s, body, error);
+    if (bound->step->updates) s->watch.on = false;
     for (int32_t i = 0; status == LINNET_OK && i < body->program->n_outputs; ++i)
         take(s, body, &body->program->outputs[i], bound->buffers.outputs[body->program->outputs[i].index]);
     return status;
@@ -180,14 +189,35 @@ static void commit(linnet_session *s, const ln_instance *instance) {
     }
 }
 
-linnet_status linnet_run(linnet_session *s, linnet_error *error) {
+typedef struct waiting {
+    linnet_session *session;
+    linnet_status status;
+    linnet_error *error;
+} waiting;
+
+static bool give_up(void *context) {
+    waiting *w = context;
+    w->status = ln_watch_look(&w->session->watch, NULL, w->error);
+    return w->status != LINNET_OK;
+}
+
+static linnet_status lock(linnet_session *s, linnet_error *error) {
+    waiting w = {.session = s, .error = error};
+    ln_store_lock_unless(s->store, s->exclusive, s->watch.on ? give_up : NULL, &w);
+    return w.status;
+}
+
+linnet_status linnet_run_with(linnet_session *s, const linnet_run_config *config, linnet_error *error) {
     if (s == NULL) return ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_run: session is NULL");
+    linnet_status status = ln_watch_begin(&s->watch, config, error);
+    if (status == LINNET_OK && s->locks) status = lock(s, error);
+    if (status != LINNET_OK) return status;
+    if (s->snapshot != NULL) ln_snapshot_refresh(s->snapshot);
     atomic_store_explicit(&s->run_error.raised, 0, memory_order_relaxed);
-    if (s->locks) ln_store_lock(s->store, s->exclusive);
     if (s->threads != NULL) ln_threads_begin(s->threads);
     ln_instance *instance = &s->root;
     ++s->run_count;
-    linnet_status status = ln_run_steps(s, instance, error);
+    status = ln_run_steps(s, instance, error);
     if (instance->program->rest != NULL || instance->program->n_dims > 0) {
         if (status == LINNET_OK) ln_instance_publish(s, instance);
         while (status == LINNET_OK && instance->program->rest != NULL) {
@@ -201,3 +231,5 @@ linnet_status linnet_run(linnet_session *s, linnet_error *error) {
     if (s->locks) ln_store_unlock(s->store);
     return status;
 }
+
+linnet_status linnet_run(linnet_session *s, linnet_error *error) { return linnet_run_with(s, NULL, error); }

@@ -90,7 +90,10 @@ static void *at(const void *base, uint64_t offset) { return base != NULL ? (char
 void *ln_instance_pointer(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
     switch (o->region) {
     case LN_REGION_HOST: return (void *)(uintptr_t)o->pointer;
-    case LN_REGION_VARIABLE: return at(ln_store_data(session->store, o->index), o->offset);
+    case LN_REGION_VARIABLE:
+        return at(session->snapshot != NULL ? ln_snapshot_data(session->snapshot, o->index)
+                                            : ln_store_data(session->store, o->index),
+                  o->offset);
     case LN_REGION_IO: return at(instance->io, o->offset);
     case LN_REGION_ARENA: return at(o->device == 0 ? instance->arena : instance->device_arenas[o->device], o->offset);
     case LN_REGION_RESIDENT: return at(instance->residents[o->device], o->offset);
@@ -200,7 +203,10 @@ static linnet_status check_arena(const linnet_plan *plan, const linnet_session_c
     return ln_hint(error, "linnet_plan_info gives activations + scratch");
 }
 
-size_t linnet_session_bytes(const linnet_session *s) { return s != NULL ? s->memory.bytes + s->plan->memory.bytes : 0; }
+size_t linnet_session_bytes(const linnet_session *s) {
+    if (s == NULL) return 0;
+    return s->memory.bytes + s->plan->memory.bytes + (s->snapshot != NULL ? (size_t)s->plan->info.snapshot : 0);
+}
 
 static linnet_status allocate(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
     const linnet_plan *plan = s->plan;
@@ -218,6 +224,18 @@ static linnet_status allocate(linnet_session *s, const linnet_session_config *co
         ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a session");
         return ln_expected(error, "%zu bytes for tensors, %zu for inputs and outputs", arena, s->io_size);
     }
+    return LINNET_OK;
+}
+
+static linnet_status follow(linnet_session *s, const linnet_session_config *config, linnet_error *error) {
+    const bool *reads = s->plan->snapshot;
+    ln_snapshot *shared = config->share_snapshot != NULL ? config->share_snapshot->snapshot : NULL;
+    if (shared == NULL) return ln_snapshot_create(s->store, reads, &s->memory.allocator, &s->snapshot, error);
+    if (!ln_snapshot_fits(shared, s->store, reads)) {
+        ln_fail(error, LINNET_INVALID_ARGUMENT, "linnet_session_config.share_snapshot is a session of other variables");
+        return ln_expected(error, "one of the same store, whose signature reads what this one does");
+    }
+    s->snapshot = ln_snapshot_retain(shared);
     return LINNET_OK;
 }
 
@@ -265,7 +283,8 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     } else {
         status = linnet_store_create(plan->model, &memory.allocator, &s->store, error);
     }
-    s->locks = status == LINNET_OK && (plan->reads_variables || plan->writes_variables);
+    if (status == LINNET_OK && plan->snapshot != NULL && plan->reads_variables) status = follow(s, config, error);
+    s->locks = status == LINNET_OK && s->snapshot == NULL && (plan->reads_variables || plan->writes_variables);
     if (status == LINNET_OK) status = allocate(s, config, error);
     if (status == LINNET_OK && own_threads)
         status = ln_threads_init(block + threads_at, plan->threads - 1, &s->threads, error);
@@ -300,6 +319,7 @@ void linnet_session_free(linnet_session *s) {
     if (s->threads != NULL) ln_threads_free(s->threads);
     if (s->io_size) ln_memory_free(&s->memory, s->io, s->io_size);
     if (s->arena_size) ln_memory_free(&s->memory, s->arena, s->arena_size);
+    ln_snapshot_free(s->snapshot);
     linnet_store_free(s->store);
     ln_memory memory = s->memory;
     linnet_plan *plan = s->plan;

@@ -4,6 +4,7 @@
 #define LN_SESSION_H
 
 #include "core/plan.h"
+#include "core/snapshot.h"
 
 /* One step with its pointers. */
 typedef struct ln_bound {
@@ -56,10 +57,23 @@ typedef struct ln_session_output {
     ln_tensor tensor;
 } ln_session_output;
 
+enum { LN_WATCH_QUICK = 16 }; /* steps that take less than a look at the clock does are looked at so many at once */
+
+/* What may end the run that is on (linnet_run_config). */
+typedef struct ln_watch {
+    bool on;        /* false too once the run has begun to write over variables */
+    uint32_t quick; /* steps since the last look that take less time than a look */
+    const volatile int *cancel;
+    uint64_t begun, deadline, next_poll;
+    int (*poll)(void *context);
+    void *poll_context;
+} ln_watch;
+
 struct linnet_session {
     ln_memory memory;
     linnet_plan *plan;
-    linnet_store *store; /* the caller's, or one of its own */
+    linnet_store *store;   /* the caller's, or one of its own */
+    ln_snapshot *snapshot; /* NULL: variables are read where the store has them */
     linnet_parallel_for parallel_for;
     void *parallel_context;
     ln_threads *threads;
@@ -72,6 +86,7 @@ struct linnet_session {
     size_t packed_bytes; /* that later segments have packed */
     uint64_t run_count;
     struct ln_run_error run_error;
+    ln_watch watch;
     bool locks, exclusive, parallel, trace, count_special;
 };
 
@@ -97,6 +112,18 @@ linnet_status ln_instance_grow(linnet_session *session, ln_instance *instance, l
 
 /* run.c */
 linnet_status ln_run_steps(linnet_session *session, ln_instance *instance, linnet_error *error);
+/* watch.c: takes the configuration of a run (NULL: nothing ends it). INVALID_ARGUMENT. */
+linnet_status ln_watch_begin(ln_watch *watch, const linnet_run_config *config, linnet_error *error);
+/* Whether the run ends before `step` (NULL: while it waits for the store). CANCELLED, DEADLINE_EXCEEDED. */
+linnet_status ln_watch_look(ln_watch *watch, const ln_step *step, linnet_error *error);
+static inline bool ln_watch_cancelled(const ln_watch *watch) {
+    return __atomic_load_n(watch->cancel, __ATOMIC_RELAXED) != 0; /* the caller's, who need not know of <stdatomic.h> */
+}
+/* Before each step and iteration. */
+static inline linnet_status ln_watch_step(ln_watch *watch, const ln_step *step, bool slow, linnet_error *error) {
+    if (!watch->on || (!ln_watch_cancelled(watch) && !slow && ++watch->quick < LN_WATCH_QUICK)) return LINNET_OK;
+    return ln_watch_look(watch, step, error);
+}
 /* segment.c: most words that the key of a following segment may have; 0 when nothing waits. */
 int32_t ln_segment_key_words(const ln_program *program);
 /* segment.c: the instance that continues after `instance`, planned if it has not been met before. */

@@ -1,5 +1,5 @@
-/* store.c - the variables of a model in one aligned block, with a version each and one readers-writer lock.
- * A store may be shared by sessions of several plans; it keeps its model alive. */
+/* store.c - the variables of a model in one aligned block, with a version each and one readers-writer lock; and, once
+ * snapshots read it, a second copy of what was committed last. Sessions of several plans may share a store. */
 #include "core/store.h"
 
 #include <string.h>
@@ -13,10 +13,19 @@ struct linnet_store {
     size_t block_bytes;
     size_t *offsets; /* per variable; in the same allocation as the struct */
     uint64_t *versions;
+    /* For snapshots, see store.h. */
+    ln_lock committed_lock;
+    char **committed; /* per variable; NULL: no snapshot reads it */
+    uint64_t *committed_versions;
+    atomic_size_t committed_bytes;
+    atomic_int followers;
+    atomic_uint_least64_t commits;
+    atomic_bool pending; /* written through linnet_store_data, and not committed yet */
+    bool writing;        /* somebody has the exclusive lock */
 };
 
 static size_t struct_bytes(int32_t variables) {
-    return sizeof(linnet_store) + (size_t)variables * (sizeof(size_t) + sizeof(uint64_t));
+    return sizeof(linnet_store) + (size_t)variables * (sizeof(size_t) + 2 * sizeof(uint64_t) + sizeof(char *));
 }
 
 size_t ln_store_bytes_for(const linnet_model *model) {
@@ -26,13 +35,14 @@ size_t ln_store_bytes_for(const linnet_model *model) {
     return ln_round_up(struct_bytes(model->n_variables), LN_ALIGNMENT) + total;
 }
 
-/* Piece by piece, so that large variables are not in memory twice, even for a moment. */
+/* Piece by piece, so that large variables are not in memory twice, even for a moment. Zeros take none. */
 static void take_values(const linnet_model *model, char *to, const char *from, size_t bytes) {
     enum { PIECE = 4 << 20 }; /* pages come in folios: a piece may bring a part of the one before back */
     for (size_t at = 0; at < bytes; at += PIECE) {
         const size_t size = bytes - at < PIECE ? bytes - at : PIECE;
-        memcpy(to + at, from + at, size);
-        if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from, at + size);
+        ln_copy_sparse(to + at, from + at, size);
+        const size_t since = at < PIECE ? 0 : at - PIECE;
+        if (model->file_kind == LN_FILE_MAPPED) ln_file_forget(from + since, at + size - since);
     }
 }
 
@@ -49,7 +59,9 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     if (!store) return ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for a store");
     memset(store, 0, struct_bytes(model->n_variables));
     store->versions = (uint64_t *)(store + 1);
-    store->offsets = (size_t *)(store->versions + model->n_variables);
+    store->committed_versions = store->versions + model->n_variables;
+    store->offsets = (size_t *)(store->committed_versions + model->n_variables);
+    store->committed = (char **)(store->offsets + model->n_variables);
     for (int32_t i = 0; i < model->n_variables; i++) {
         uint64_t bytes = model->variables[i].bytes;
         store->offsets[i] = total;
@@ -60,18 +72,22 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
         total += ln_round_up((size_t)bytes, LN_ALIGNMENT);
     }
     store->block_bytes = total;
-    store->block = total ? ln_memory_alloc(&memory, total) : NULL;
+    store->block = total ? ln_memory_alloc_zeroed(&memory, total) : NULL;
     if (total && !store->block) {
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for the variables of a model");
         return ln_got(error, "%zu bytes wanted", total), LINNET_OUT_OF_MEMORY;
     }
-    if (!ln_lock_init(&store->lock)) {
-        ln_memory_free(&memory, store->block, total);
+    bool locks = ln_lock_init(&store->lock);
+    if (locks && !ln_lock_init(&store->committed_lock)) {
+        ln_lock_destroy(&store->lock);
+        locks = false;
+    }
+    if (!locks) {
+        ln_memory_free_zeroed(&memory, store->block, total);
         ln_memory_free(&memory, store, struct_bytes(model->n_variables));
         return ln_fail(error, LINNET_OUT_OF_MEMORY, "the system gave no lock for a store");
     }
-    if (total) memset(store->block, 0, total);
     for (int32_t i = 0; i < model->n_variables; i++)
         if (model->variables[i].tensor.data)
             take_values(model, store->block + store->offsets[i], model->variables[i].tensor.data,
@@ -83,6 +99,19 @@ linnet_status linnet_store_create(linnet_model *model, const linnet_allocator *a
     return LINNET_OK;
 }
 
+void ln_store_take(linnet_store *store, int i, const linnet_model *from, const ln_variable *v) {
+    take_values(from, ln_store_data(store, i), v->tensor.data, (size_t)v->bytes);
+    ln_store_bump(store, i);
+}
+
+static void forget_committed(linnet_store *store) {
+    for (int32_t i = 0; i < store->model->n_variables; i++) {
+        ln_memory_free_zeroed(&store->memory, store->committed[i], (size_t)store->model->variables[i].bytes);
+        store->committed[i] = NULL;
+    }
+    store->committed_bytes = 0;
+}
+
 linnet_store *ln_store_retain(linnet_store *store) {
     atomic_fetch_add_explicit(&store->references.count, 1, memory_order_relaxed);
     return store;
@@ -92,10 +121,12 @@ void linnet_store_free(linnet_store *store) {
     ln_memory memory;
     linnet_model *model;
     if (!store || atomic_fetch_sub_explicit(&store->references.count, 1, memory_order_acq_rel) != 1) return;
-    memory = store->memory;
     model = store->model;
     ln_lock_destroy(&store->lock);
-    ln_memory_free(&memory, store->block, store->block_bytes);
+    ln_lock_destroy(&store->committed_lock);
+    forget_committed(store);
+    memory = store->memory;
+    ln_memory_free_zeroed(&memory, store->block, store->block_bytes);
     ln_memory_free(&memory, store, struct_bytes(model->n_variables));
     linnet_model_free(model);
 }
@@ -104,14 +135,101 @@ const linnet_model *ln_store_model(const linnet_store *store) { return store->mo
 
 const linnet_allocator *ln_store_allocator(const linnet_store *store) { return &store->memory.allocator; }
 
-void ln_store_lock(linnet_store *store, bool exclusive) {
-    if (exclusive)
-        ln_lock_exclusive(&store->lock);
-    else
-        ln_lock_shared(&store->lock);
+/* ---- locking and committing ------------------------------------------------------------------------------------ */
+
+/* Under the store's lock, so that nobody is in the middle of a write. Versions say what has changed. */
+static void commit(linnet_store *store) {
+    bool begun = false;
+    atomic_store(&store->pending, false);
+    if (store->committed_bytes > 0 && atomic_load(&store->followers) == 0) forget_committed(store);
+    for (int32_t i = 0; store->committed_bytes > 0 && i < store->model->n_variables; i++) {
+        if (!store->committed[i] || store->committed_versions[i] == store->versions[i]) continue;
+        if (!begun) ln_lock_exclusive(&store->committed_lock);
+        begun = true;
+        ln_copy_sparse(store->committed[i], ln_store_data(store, i), (size_t)store->model->variables[i].bytes);
+        store->committed_versions[i] = store->versions[i];
+    }
+    if (!begun) return;
+    atomic_fetch_add(&store->commits, 1);
+    ln_unlock(&store->committed_lock);
 }
 
-void ln_store_unlock(linnet_store *store) { ln_unlock(&store->lock); }
+/* Whoever wrote through linnet_store_data promised to be done when the store is locked the next time. */
+static void commit_pending(linnet_store *store) {
+    if (!atomic_load_explicit(&store->pending, memory_order_relaxed)) return;
+    ln_lock_exclusive(&store->lock);
+    commit(store);
+    ln_unlock(&store->lock);
+}
+
+bool ln_store_lock_unless(linnet_store *store, bool exclusive, bool (*give_up)(void *context), void *context) {
+    commit_pending(store);
+    if (!ln_lock_unless(&store->lock, exclusive, give_up, context)) return false;
+    if (exclusive) store->writing = true;
+    return true;
+}
+
+void ln_store_lock(linnet_store *store, bool exclusive) { ln_store_lock_unless(store, exclusive, NULL, NULL); }
+
+void ln_store_unlock(linnet_store *store) {
+    if (store->writing) {
+        commit(store);
+        store->writing = false;
+    }
+    ln_unlock(&store->lock);
+}
+
+linnet_status linnet_store_publish(linnet_store *store, linnet_error *error) {
+    if (!store) return ln_null_argument(error, "linnet_store_publish", "store");
+    commit_pending(store);
+    return LINNET_OK;
+}
+
+size_t ln_store_committed_bytes_for(const linnet_model *model, const bool *reads) {
+    size_t total = 0;
+    for (int32_t i = 0; i < model->n_variables; i++)
+        if (reads[i]) total += ln_round_up((size_t)model->variables[i].bytes, LN_ALIGNMENT);
+    return total;
+}
+
+linnet_status ln_store_follow(linnet_store *store, const bool *reads, linnet_error *error) {
+    const linnet_model *model = store->model;
+    linnet_status status = LINNET_OK;
+    atomic_fetch_add(&store->followers, 1);
+    ln_store_lock(store, true); /* commits at its end: versions that were never committed are copied then */
+    for (int32_t i = 0; i < model->n_variables && status == LINNET_OK; i++) {
+        const size_t bytes = (size_t)model->variables[i].bytes;
+        if (!reads[i] || store->committed[i] || !bytes) continue;
+        store->committed[i] = ln_memory_alloc_zeroed(&store->memory, bytes);
+        store->committed_versions[i] = UINT64_MAX;
+        if (store->committed[i])
+            store->committed_bytes += ln_round_up(bytes, LN_ALIGNMENT);
+        else
+            status = ln_fail(error, LINNET_OUT_OF_MEMORY, "no memory for what snapshots read of a store");
+    }
+    ln_store_unlock(store);
+    if (status != LINNET_OK) ln_store_unfollow(store);
+    return status;
+}
+
+void ln_store_unfollow(linnet_store *store) { atomic_fetch_sub(&store->followers, 1); }
+
+uint64_t ln_store_commit_number(const linnet_store *store) { return atomic_load(&store->commits); }
+
+uint64_t ln_store_copy_committed(linnet_store *store, char *const *data, uint64_t *versions) {
+    uint64_t number;
+    ln_lock_shared(&store->committed_lock);
+    number = atomic_load(&store->commits);
+    for (int32_t i = 0; i < store->model->n_variables; i++) {
+        if (!data[i] || !store->committed[i] || versions[i] == store->committed_versions[i]) continue;
+        ln_copy_sparse(data[i], store->committed[i], (size_t)store->model->variables[i].bytes);
+        versions[i] = store->committed_versions[i];
+    }
+    ln_unlock(&store->committed_lock);
+    return number;
+}
+
+/* ---- variables ------------------------------------------------------------------------------------------------- */
 
 void *ln_store_data(linnet_store *store, int i) { return store->block + store->offsets[i]; }
 
@@ -119,7 +237,9 @@ uint64_t ln_store_version(const linnet_store *store, int i) { return store->vers
 
 void ln_store_bump(linnet_store *store, int i) { store->versions[i]++; }
 
-size_t linnet_store_bytes(const linnet_store *store) { return store ? ln_store_bytes_for(store->model) : 0; }
+size_t linnet_store_bytes(const linnet_store *store) {
+    return store ? ln_store_bytes_for(store->model) + store->committed_bytes : 0;
+}
 
 int32_t ln_store_find(const linnet_store *store, const char *function, const char *name, linnet_error *error) {
     const linnet_model *model = store->model;
@@ -187,10 +307,12 @@ void *linnet_store_data(linnet_store *store, const char *name, int write, linnet
     if (!store) return ln_null_argument(error, "linnet_store_data", "store"), NULL;
     i = ln_store_find(store, "linnet_store_data", name, error);
     if (i < 0) return NULL;
-    if (write) {
-        ln_store_lock(store, true);
+    if (write) { /* what the caller is going to write, or has written: not the time to commit it, nor what others wrote
+                  */
+        ln_lock_exclusive(&store->lock);
         ln_store_bump(store, i);
-        ln_store_unlock(store);
+        atomic_store(&store->pending, true);
+        ln_unlock(&store->lock);
     }
     return ln_store_data(store, i);
 }

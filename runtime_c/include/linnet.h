@@ -38,7 +38,7 @@ extern "C" {
 #define LINNET_MAX_RANK 8
 
 /* Error codes, in groups of one hundred: 1 the call, 2 the file, 3 the graph, 4 resources, 5 devices,
- * 6 training on many machines (linnet_sync.h). */
+ * 6 training on many machines (linnet_sync.h), 7 runs that the caller ended. */
 typedef enum linnet_status {
     LINNET_OK = 0,
     LINNET_INVALID_ARGUMENT = 101,   /* NULL handle, struct_size unknown, value out of its range */
@@ -71,7 +71,9 @@ typedef enum linnet_status {
     LINNET_NOT_AUTHENTICATED = 605,  /* keys or certificates do not fit, or are lacking where they are needed */
     LINNET_SUPERSEDED = 606,         /* another, later server has this shard */
     LINNET_CONNECTION_LOST = 607,    /* ended in the middle, and could not be made again */
-    LINNET_JOB_OVER = 608            /* the server has ended the job: nobody needs to come again */
+    LINNET_JOB_OVER = 608,           /* the server has ended the job: nobody needs to come again */
+    LINNET_CANCELLED = 701,          /* the caller cancelled the run (linnet_run_config) */
+    LINNET_DEADLINE_EXCEEDED = 702   /* the time that linnet_run_config gave the run is over */
 } linnet_status;
 
 /* What went wrong, where, what was expected, what came, what to do. Fixed size; all strings are NUL-terminated. */
@@ -226,9 +228,13 @@ LINNET_API linnet_status linnet_store_read(linnet_store *store, const char *name
 LINNET_API linnet_status linnet_store_write(linnet_store *store, const char *name, const void *data, size_t bytes,
                                             linnet_error *error);
 /* The variable's memory itself: 64-byte aligned, dense; it never moves while the store lives. `write` != 0 counts as a
- * write: copies that sessions keep are made again at their next run, and checkpoints hold it. The caller sees to it
- * that no run, read or save is on meanwhile. NULL with `error` set: UNKNOWN_NAME, INVALID_ARGUMENT. */
+ * write: checkpoints hold it. The caller sees to it that no run, read or save is on meanwhile, but for runs of
+ * snapshots (linnet_plan_config), which see what was written once linnet_store_publish is called, or the next run, read
+ * or save of the store begins. NULL with `error` set: UNKNOWN_NAME, INVALID_ARGUMENT. */
 LINNET_API void *linnet_store_data(linnet_store *store, const char *name, int write, linnet_error *error);
+/* What was written through linnet_store_data is whole: snapshots take all of it at once. Errors: INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_store_publish(linnet_store *store, linnet_error *error);
+/* Bytes that the store holds: its variables, and what it keeps of them for snapshots. */
 LINNET_API size_t linnet_store_bytes(const linnet_store *store);
 
 /* What a checkpoint holds: a .lnt file of variables alone, that names the digest of its model. */
@@ -289,13 +295,17 @@ typedef struct linnet_plan_config {
     const linnet_shape *bounds; /* largest sizes: a dimension that neither the file nor `shapes` gives takes that of
                                  * its bound, so that `bounds` alone plan the upper corner; WRONG_SHAPE beyond. */
     int32_t bound_count;
+    int32_t
+        snapshot; /* 1: runs read the variables as the last run that assigned some, or write or load, left them, from
+                   * a copy; they wait for no run of the store, and none waits for them, but for the time that it
+                   * takes to copy the variables that have changed. INVALID_ARGUMENT if the signature assigns any. */
 } linnet_plan_config;
 
 /* Exact bytes by region. `total` is every byte that the model, this plan, one store and one session of it take through
- * their allocators for running: activations + scratch + packed_weights + constants + variables + io + bookkeeping. The
- * session is one with an arena and threads of its own; planning gives back all that it took besides. Segments whose
- * shapes depend on data come on top while running, within max_bytes. Further plans of the model, for other shapes, take
- * their totals less model, store, and the packed weights that they share with it. */
+ * their allocators for running: activations + scratch + packed_weights + constants + variables + io + snapshot +
+ * committed + bookkeeping. The session is one with an arena and threads of its own; planning gives back all that it
+ * took besides. Segments whose shapes depend on data come on top while running, within max_bytes. Further plans of the
+ * model, for other shapes, take their totals less model, store, and the packed weights that they share with it. */
 typedef struct linnet_plan_info {
     size_t struct_size;
     uint64_t activations;    /* the arena of intermediate tensors, as planned */
@@ -304,6 +314,8 @@ typedef struct linnet_plan_info {
     uint64_t constants;      /* values folded at plan time, but for those that the first session packs and frees */
     uint64_t variables;      /* the store's, at this model */
     uint64_t io;             /* input and output buffers of the session */
+    uint64_t snapshot;       /* the session's copy of variables (linnet_plan_config.snapshot) */
+    uint64_t committed;      /* what the store keeps of them for all such sessions together */
     uint64_t bookkeeping;    /* structures of model, plan and session themselves */
     uint64_t total;
     uint64_t mapped;      /* pages of the file, not in total */
@@ -369,18 +381,22 @@ typedef struct linnet_session_config {
     int32_t trace;                     /* 1: time every step */
     int32_t count_special;             /* 1: count saturations, Inf and NaN per step after each run (slow) */
     const linnet_allocator *allocator; /* NULL: the plan's */
+    linnet_session *share_snapshot;    /* NULL, or a session of the same store and signature, never run at the same time
+                                        * as this one (plans of one model for several shapes): both use its snapshot */
 } linnet_session_config;
 
 LINNET_API void linnet_session_config_init(linnet_session_config *config);
-/* `store` may be NULL when the model has no variables, or to have a private one. Plan and store are kept alive.
+/* `store` may be NULL when the model has no variables, or to have a private one. Plan and store are kept alive. A
+ * session on a snapshot that is not shared waits here, once, for the run of the store that is on.
  * What it needs is checked against linnet_memory_available first (OUT_OF_MEMORY, with both numbers).
  * Errors: ARENA_TOO_SMALL, OUT_OF_MEMORY, THREAD_FAILED, DEVICE_FAILED, INVALID_ARGUMENT. */
 LINNET_API linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store,
                                                const linnet_session_config *config, linnet_session **out,
                                                linnet_error *error);
 LINNET_API void linnet_session_free(linnet_session *session);
-/* Bytes that the session and its plan hold now, later segments included; not those of the model (linnet_model_bytes),
- * of the store (linnet_store_bytes) and of a caller's arena. 0 for NULL. */
+/* Bytes that the session and its plan hold now, later segments and a snapshot (which all count that share it) included;
+ * not those of the model (linnet_model_bytes), of the store (linnet_store_bytes) and of a caller's arena. 0 for NULL.
+ */
 LINNET_API size_t linnet_session_bytes(const linnet_session *session);
 /* Buffer of input i, to be filled in place before a run (no copy): linnet_plan_input(i).bytes bytes. */
 LINNET_API void *linnet_session_input(linnet_session *session, int i);
@@ -393,8 +409,26 @@ LINNET_API linnet_status linnet_session_set(linnet_session *session, const char 
 /* Runs all steps once. Allocates nothing, unless shapes depend on data (plan_info.segments > 1).
  * Errors: INDEX_OUT_OF_RANGE, DEVICE_FAILED, and for data-dependent segments those of linnet_plan_create. Variables
  * that the signature assigns keep their old values when it fails: they are written in place, but behind every step
- * that can fail. Others that share the store wait meanwhile. */
+ * that can fail. Others that share the store wait meanwhile, but for sessions on a snapshot. */
 LINNET_API linnet_status linnet_run(linnet_session *session, linnet_error *error);
+
+/* How a run may be ended early: between two steps and between two iterations of a loop, and while it waits for other
+ * runs of its store. A step is never cut short, and from the first step that writes over a variable on the run is not
+ * ended any more: it changes all variables that the signature assigns, or none. The session can run again at once. */
+typedef struct linnet_run_config {
+    size_t struct_size;
+    uint64_t timeout_ns; /* 0: none; else counted from the call, by a clock that nobody sets: DEADLINE_EXCEEDED */
+    const volatile int *cancel; /* NULL; else CANCELLED once it is not 0. Other threads (atomically) and signal handlers
+                                 * may set it at any time; the library never writes it. */
+    int (*poll)(void *context); /* NULL; else called some twenty times a second, by the thread that runs; CANCELLED once
+                                 * it gives another value than 0 */
+    void *poll_context;
+} linnet_run_config;
+
+LINNET_API void linnet_run_config_init(linnet_run_config *config);
+/* linnet_run that may be ended early. `config` may be NULL, and is not kept. Errors: those of linnet_run, CANCELLED and
+ * DEADLINE_EXCEEDED, which name the step that would have come next; INVALID_ARGUMENT. */
+LINNET_API linnet_status linnet_run_with(linnet_session *session, const linnet_run_config *config, linnet_error *error);
 /* Timings gathered so far of step i (trace = 1). */
 LINNET_API linnet_status linnet_session_get_step(const linnet_session *session, int i, linnet_step_info *info);
 /* Values of step i's first output in the last run (count_special = 1): at the integer limits, infinite, NaN. */

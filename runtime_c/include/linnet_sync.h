@@ -139,8 +139,9 @@ typedef struct linnet_worker_config {
                             session */
     int32_t lost_ms;     /* how long a server may be out of reach before a call gives up; 0: 60 000 */
     int32_t timeout_ms;  /* the longest that a call takes, other workers' slowness included; 0: no limit */
-    int (*interrupted)(void *context); /* asked when a signal has come while a call waits; 1: it ends, TIMED_OUT. NULL:
-                                          signals end no call */
+    int (*interrupted)(void *context); /* asked when a signal has come while a call waits; 1: it ends, TIMED_OUT. Also
+                                          while linnet_worker_step computes, as linnet_run_config.poll: 1: CANCELLED.
+                                          NULL: signals end no call */
     void *interrupted_context;
     const char *name; /* for people, at most 15 bytes of UTF-8; NULL: "" */
 } linnet_worker_config;

@@ -199,6 +199,7 @@ void ln_sync_server_turn(linnet_server *s, int timeout_ms) {
     }
     send_all(s);
     ln_sync_server_tick(s->core, ln_sync_now());
+    linnet_store_publish(s->store, NULL); /* means that the core wrote itself; updates are runs */
     send_all(s);
     old_things(s, now);
 }

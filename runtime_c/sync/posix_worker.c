@@ -176,7 +176,11 @@ linnet_status linnet_worker_step(linnet_worker *worker, linnet_session *session,
     if (!ln_sync_worker_fresh(worker->core)) status = pull(worker, error);
     if (!status) status = ln_worker_feed_rows(worker, ids, session, error);
     pthread_mutex_unlock(&worker->moving);
-    if (!status) status = linnet_run(session, error);
+    linnet_run_config run;
+    linnet_run_config_init(&run);
+    run.poll = worker->interrupted;
+    run.poll_context = worker->interrupted_context;
+    if (!status) status = linnet_run_with(session, &run, error);
     return status ? status : push(worker, session, weight, true, error);
 }
 

@@ -198,6 +198,7 @@ void ln_sync_worker_begin_pull(ln_sync_worker *worker) { ln_worker_begin(worker,
 
 void ln_worker_pulled(ln_sync_worker *worker) {
     const uint64_t now = worker->host.clock(worker->host.context);
+    linnet_store_publish(worker->store, NULL); /* snapshots see all of a pull or nothing */
     worker->info.pull_ns = now - worker->begun_at;
     worker->values_at = now;
     worker->fresh = true;

@@ -7,6 +7,7 @@
 #include "common.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -173,6 +174,36 @@ int tool_open(const tool_options *options, linnet_model **model, linnet_plan_con
     config->shape_count = options->n_shapes;
     config->strict_dims = options->strict_dims;
     return TOOL_OK;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void interrupt(int number) {
+    (void)number;
+    interrupted = 1;
+}
+
+void tool_catch_signals(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    action.sa_handler = interrupt;
+    action.sa_flags = (int)SA_RESETHAND; /* the second one is the system's */
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+int tool_run(const tool_options *options, linnet_session *session) {
+    linnet_error error;
+    linnet_run_config config;
+    linnet_status status;
+    linnet_run_config_init(&config);
+    config.cancel = &interrupted;
+    config.timeout_ns = (uint64_t)(1e9 * options->timeout);
+    status = linnet_run_with(session, &config, &error);
+    if (status == LINNET_OK) return TOOL_OK;
+    if (status != LINNET_CANCELLED) return tool_fail_record(options->tool, &error);
+    tool_fail(options->tool, "interrupted");
+    return TOOL_INTERRUPTED;
 }
 
 int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input) {

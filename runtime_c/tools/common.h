@@ -14,7 +14,7 @@
 #define TOOL_PRINTF(a, b)
 #endif
 
-enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_MOST_OPTIONS = 256 };
+enum { TOOL_OK = 0, TOOL_FAILED = 1, TOOL_USAGE = 2, TOOL_INTERRUPTED = 130, TOOL_MOST_OPTIONS = 256 };
 
 /* "linnet-run: error: ..." on standard error, one line. Return TOOL_FAILED, TOOL_FAILED and TOOL_USAGE. */
 int tool_fail(const char *tool, const char *format, ...) TOOL_PRINTF(2, 3);
@@ -33,6 +33,7 @@ typedef struct tool_options {
     unsigned long long seed;
     bool verify; /* the weights, when the model is opened */
     bool strict_dims;
+    double timeout; /* seconds that a run may take; 0: any */
 } tool_options;
 
 /* Takes argv[*i] (and its value) when it is one of the common options, or the path of the model. Returns -1 when it is
@@ -49,6 +50,11 @@ bool tool_seconds(const char *tool, const char *option, const char *text, double
 int tool_open(const tool_options *options, linnet_model **model, linnet_plan_config *config, int *signature);
 /* What is asked of the user when a dimension is unknown. */
 int tool_unknown_shape(const tool_options *options, const linnet_tensor_info *input);
+
+/* From here on SIGINT and SIGTERM end the run that is on; a second one ends the tool at once. */
+void tool_catch_signals(void);
+/* A run within the options' time. What ends it is said already: TOOL_FAILED, or TOOL_INTERRUPTED for a signal. */
+int tool_run(const tool_options *options, linnet_session *session);
 
 double tool_now(void); /* seconds */
 /* Seeded values: floats in [-1, 1); bytes and quantized values of any size; other integers, which may be indices, 0

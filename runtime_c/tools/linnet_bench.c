@@ -24,6 +24,7 @@ static const char help[] = "usage: linnet-bench MODEL.lnt [options]\n"
                            "  --seconds S           how long to measure; default 2\n"
                            "  --signature NAME      entry point; default infer\n"
                            "  --seed N              seed of the random inputs; default 0\n"
+                           "  --timeout SECONDS     longest that one run may take; default: any time\n"
                            "  --ops                 time every step; --json does so too\n"
                            "  --json                one JSON object on standard output\n"
                            "  --help                this text\n";
@@ -59,6 +60,10 @@ static int parse(bench *b, int argc, char **argv) {
             b->json = true;
         } else if (!strcmp(argv[i], "--ops")) {
             b->ops = true;
+        } else if (!strcmp(argv[i], "--timeout")) {
+            if (!(value = tool_value(b->common.tool, argc, argv, &i)) ||
+                !tool_seconds(b->common.tool, "--timeout", value, &b->common.timeout))
+                return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--seconds")) {
             if (!(value = tool_value(b->common.tool, argc, argv, &i)) ||
                 !tool_seconds(b->common.tool, "--seconds", value, &b->seconds))
@@ -114,7 +119,8 @@ static int start(bench *b) {
     b->session_time = tool_now() - mark;
     fill(b, b->session);
     mark = tool_now();
-    if (linnet_run(b->session, &error)) return tool_fail_record(b->common.tool, &error);
+    status = tool_run(&b->common, b->session);
+    if (status != TOOL_OK) return status;
     b->first = tool_now() - mark;
     b->cold = b->load + b->plan_time + b->session_time + b->first; /* the feeds are not part of it */
     return TOOL_OK;
@@ -126,20 +132,17 @@ static int by_size(const void *a, const void *b) {
 }
 
 static int measure(bench *b) {
-    linnet_error error;
+    int status = TOOL_OK;
     double *times = malloc(MOST_RUNS * sizeof *times), end, total = 0;
     if (!times) return tool_fail(b->common.tool, "out of memory");
-    for (int i = 0; i < WARM_RUNS; i++)
-        if (linnet_run(b->session, &error)) {
-            free(times);
-            return tool_fail_record(b->common.tool, &error);
-        }
+    for (int i = 0; status == TOOL_OK && i < WARM_RUNS; i++) status = tool_run(&b->common, b->session);
     end = tool_now() + b->seconds;
     for (b->runs = 0; b->runs < MOST_RUNS && (b->runs < FEWEST_RUNS || tool_now() < end); b->runs++) {
         double begin = tool_now();
-        if (linnet_run(b->session, &error)) {
+        if (status == TOOL_OK) status = tool_run(&b->common, b->session);
+        if (status != TOOL_OK) {
             free(times);
-            return tool_fail_record(b->common.tool, &error);
+            return status;
         }
         times[b->runs] = tool_now() - begin;
         total += times[b->runs];
@@ -158,6 +161,7 @@ static int list_steps(bench *b) {
     linnet_error error;
     linnet_session *traced = NULL;
     linnet_session_config config;
+    int status;
     double end = tool_now() + 0.5 * b->seconds;
     b->memory.struct_size = sizeof b->memory;
     if (linnet_plan_get_info(b->plan, &b->memory)) return tool_fail(b->common.tool, "the plan cannot be described");
@@ -171,9 +175,9 @@ static int list_steps(bench *b) {
             return tool_fail_record(b->common.tool, &error);
         fill(b, traced);
         for (int i = 0; i < FEWEST_RUNS || (i < TRACED_RUNS && tool_now() < end); i++)
-            if (linnet_run(traced, &error)) {
+            if ((status = tool_run(&b->common, traced)) != TOOL_OK) {
                 linnet_session_free(traced);
-                return tool_fail_record(b->common.tool, &error);
+                return status;
             }
     }
     for (int i = 0; i < b->memory.steps; i++) {
@@ -328,6 +332,7 @@ int main(int argc, char **argv) {
             free(b);
             return TOOL_OK;
         }
+    tool_catch_signals();
     status = parse(b, argc, argv);
     if (status == TOOL_OK) status = run(b);
     free(b);

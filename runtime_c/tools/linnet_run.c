@@ -34,6 +34,7 @@ static const char help[] = "usage: linnet-run MODEL.lnt [--input [NAME=]FILE]...
                            "  --threads N           default: the cores of the largest cluster\n"
                            "  --isa-max NAME        scalar, sse2, avx2, ... or neon, dotprod, ...;\n"
                            "                        default: the best of this machine\n"
+                           "  --timeout SECONDS     longest that the run may take; default: any time\n"
                            "  --help                this text\n";
 
 typedef struct feed {
@@ -62,6 +63,9 @@ static int parse(run_options *o, int argc, char **argv) {
             if (!(o->folder = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--checkpoint")) {
             if (!(o->checkpoint = tool_value(o->common.tool, argc, argv, &i))) return TOOL_USAGE;
+        } else if (!strcmp(argv[i], "--timeout")) {
+            const char *value = tool_value(o->common.tool, argc, argv, &i);
+            if (!value || !tool_seconds(o->common.tool, "--timeout", value, &o->common.timeout)) return TOOL_USAGE;
         } else if (!strcmp(argv[i], "--input")) {
             char *path;
             if (!tool_value(o->common.tool, argc, argv, &i)) return TOOL_USAGE;
@@ -265,7 +269,7 @@ static int run(run_options *o) {
         if (code) status = not_planned(o, model, signature, &error);
     }
     if (status == TOOL_OK) status = fill_inputs(o, plan, session);
-    if (status == TOOL_OK && linnet_run(session, &error)) status = tool_fail_record(o->common.tool, &error);
+    if (status == TOOL_OK) status = tool_run(&o->common, session);
     if (status == TOOL_OK) status = write_outputs(o, model, plan, session);
     linnet_session_free(session);
     linnet_store_free(store);
@@ -286,6 +290,7 @@ int main(int argc, char **argv) {
             free(o);
             return TOOL_OK;
         }
+    tool_catch_signals();
     status = parse(o, argc, argv);
     if (status == TOOL_OK) status = run(o);
     for (int i = 0; i < o->n_feeds; i++) free(o->feeds[i].array.data);

@@ -1,11 +1,12 @@
-/* test_shared_store.c - sessions over one store in threads of their own: two train, one evaluates, one reads. Clean
- * under TSan. Who reads sees a whole state, never half of an update, though updates are written in place. */
+/* test_shared_store.c - sessions over one store in threads of their own: two train, one evaluates, two do so on
+ * snapshots, one reads. Clean under TSan. Who reads sees a whole state, never half of an update, though they are
+ * written in place. */
 #include "builder.h"
 #include "check.h"
 
 #include <pthread.h>
 
-enum { RUNS = 2000, SIZE = 512 };
+enum { RUNS = 500, SIZE = 16384 };
 
 static const ln_cast_attributes unused = {0};
 
@@ -97,23 +98,33 @@ int main(void) {
     linnet_plan_config_init(&config);
     config.signature = "eval";
     CHECK_INT(linnet_plan_create(model, &config, &reads, &error), LINNET_OK);
-    worker workers[3] = {{0}};
+    linnet_plan *snapshot = NULL;
+    config.snapshot = 1;
+    CHECK_INT(linnet_plan_create(model, &config, &snapshot, &error), LINNET_OK);
+    worker workers[5] = {{0}};
     reader watcher = {.store = store};
-    pthread_t threads[4];
+    pthread_t threads[6];
     for (int i = 0; i < 2; ++i)
         CHECK_INT(linnet_session_create(plan, store, NULL, &workers[i].session, &error), LINNET_OK);
     CHECK_INT(linnet_session_create(reads, store, NULL, &workers[2].session, &error), LINNET_OK);
+    for (int i = 3; i < 5; ++i)
+        CHECK_INT(linnet_session_create(snapshot, store, NULL, &workers[i].session, &error), LINNET_OK);
     for (int i = 0; i < 2; ++i) CHECK_INT(pthread_create(&threads[i], NULL, count, &workers[i]), 0);
-    CHECK_INT(pthread_create(&threads[2], NULL, evaluate, &workers[2]), 0);
-    CHECK_INT(pthread_create(&threads[3], NULL, watch, &watcher), 0);
-    for (int i = 0; i < 4; ++i) pthread_join(threads[i], NULL);
-    for (int i = 0; i < 3; ++i) CHECK(workers[i].wrong == 0 && workers[i].failed == 0);
+    for (int i = 2; i < 5; ++i) CHECK_INT(pthread_create(&threads[i], NULL, evaluate, &workers[i]), 0);
+    CHECK_INT(pthread_create(&threads[5], NULL, watch, &watcher), 0);
+    for (int i = 0; i < 6; ++i) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 5; ++i) CHECK(workers[i].wrong == 0 && workers[i].failed == 0);
+    for (int i = 2; i < 5; ++i) { /* nobody trains: all see the last update */
+        CHECK_INT(linnet_run(workers[i].session, &error), LINNET_OK);
+        CHECK(((const float *)linnet_session_output(workers[i].session, 0))[SIZE - 1] == 4 * RUNS);
+    }
     CHECK_INT(watcher.wrong, 0);
     float end[SIZE];
     CHECK_INT(linnet_store_read(store, "a", end, sizeof end, &error), LINNET_OK);
     CHECK(end[0] == 2 * RUNS && end[SIZE - 1] == 2 * RUNS); /* no update was lost */
-    for (int i = 0; i < 3; ++i) linnet_session_free(workers[i].session);
+    for (int i = 0; i < 5; ++i) linnet_session_free(workers[i].session);
     linnet_plan_free(plan);
+    linnet_plan_free(snapshot);
     linnet_plan_free(reads);
     linnet_store_free(store);
     linnet_model_free(model);

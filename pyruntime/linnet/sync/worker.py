@@ -16,6 +16,7 @@ from linnet._library import exception
 from linnet.errors import UsageError
 from linnet.graph import Graph, numpy_dtype
 from linnet.model import Array, Model, Store, string_of
+from linnet.running import Signals
 from linnet.session import Session, _Planned
 from linnet.sync._library import sync_library
 from linnet.sync.compression import Compression
@@ -80,22 +81,6 @@ class WorkerInfo:
     links: tuple[LinkInfo, ...]
 
 
-class _Signal:
-    """Lets Python's handlers of signals run while C waits: what they raise (KeyboardInterrupt) ends the call."""
-
-    def __init__(self) -> None:
-        self._raised: BaseException | None = None
-        self.callback = ffi.callback("int(void *)", lambda _: 0, error=1, onerror=self._keep)
-
-    def _keep(self, kind: Any, value: BaseException, traceback: Any) -> None:
-        self._raised = value
-
-    def taken(self) -> BaseException | None:
-        """What a handler has raised, once."""
-        raised, self._raised = self._raised, None
-        return raised
-
-
 class Worker:
     """A worker of the job that the servers serve. Use it with `with`, or close it.
 
@@ -148,7 +133,7 @@ class Worker:
         config.compression, config.fraction = chosen.encoding, chosen.fraction
         config.lost_ms, config.timeout_ms = milliseconds("lost", lost), milliseconds("timeout", timeout)
         config.name = c_text(name, keep)
-        self._signal = _Signal()
+        self._signal = Signals()
         config.interrupted = self._signal.callback
         addresses = [servers] if isinstance(servers, str) else list(servers)
         out = ffi.new("linnet_worker **")
