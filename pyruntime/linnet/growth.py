@@ -241,10 +241,11 @@ class _Walk:
         if node.op not in ("gather", "copy") or out.dtype not in ("i32", "i64", "f32"):
             return None
         # The rules for vectors whose elements are known in part do not look at what an element is.
-        inputs = [
-            None if t is None else dataclasses.replace(t, dtype="i64", data=None, elements=self.elements(t), node=None)
-            for t in node.inputs
-        ]
+        inputs: list[Tensor | None] = []
+        for t in node.inputs:
+            elements: Any = None if t is None else self.elements(t)
+            shadow = t and dataclasses.replace(t, dtype="i64", data=None, elements=elements, node=None)
+            inputs.append(shadow)
         if node.op == "gather" and len(node.inputs) > 1:
             inputs[1] = node.inputs[1]
         attributes = {
@@ -315,7 +316,8 @@ def _positive(value: Quantity) -> bool:
 def _names(node: Node) -> Collection[str]:
     from linnet._generated.op_table import OPS
 
-    return OPS[node.op]["attributes"]
+    names: Collection[str] = OPS[node.op]["attributes"]
+    return names
 
 
 def _cut_grows(start: Quantity, end: Quantity, step: int) -> bool:

@@ -446,7 +446,7 @@ class Session:
         weights that they share (with other sessions of the Model too)."""
         lib = library()
         total = int(lib.linnet_model_bytes(self.model.pointer) + lib.linnet_store_bytes(self.variables.pointer))
-        total += sum(lib.linnet_session_bytes(p.session) - p.snapshot for p in self._plans.values())
+        total += sum(int(lib.linnet_session_bytes(p.session)) - p.snapshot for p in self._plans.values())
         return total + self._arena_bytes + max((p.snapshot for p in self._plans.values()), default=0)
 
     @property
