@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.graphs import bytes_of
-from tests.native import ROOT, SANITIZED, build, run
+from tests.native import SANITIZED, build
 
 SEEDS = (
     "mlp",
@@ -29,18 +29,17 @@ SEEDS = (
 TOTAL = 100_000
 
 
-def _driver(name: str, folder: Path) -> Path:
+KINDS = ["address", "address-clang"]  # every sanitizer finds something that the other does not
+
+
+def _driver(name: str, kind: str) -> Path:
     """tests/fuzz/NAME.c on the sanitized library."""
-    library = build("address", "linnet_static") / "liblinnet.a"
-    run(["cc", "-std=c11", "-g", "-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", f"-I{ROOT}/runtime_c",
-         f"-I{ROOT}/runtime_c/include", str(ROOT / "tests" / "fuzz" / f"{name}.c"), str(library), "-lm", "-lpthread",
-         "-o", str(folder / name)])  # fmt: skip
-    return folder / name
+    return build(kind, name) / name
 
 
 @pytest.fixture(scope="module")
-def fuzzer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return _driver("fuzz_model", tmp_path_factory.mktemp("fuzz"))
+def fuzzer() -> Path:
+    return _driver("fuzz_model", "address")
 
 
 def _fuzz(fuzzer: Path, name: str, count: int, seed: int, folder: Path) -> dict[str, int]:
@@ -81,8 +80,14 @@ def test_damaged_files_at_length(name: str, seed: int, fuzzer: Path, tmp_path: P
     _fuzz(fuzzer, name, 5 * TOTAL // len(SEEDS), seed, tmp_path)
 
 
-def _random_nodes(folder: Path, seeds: range) -> None:
-    driver = _driver("fuzz_op", folder)
+def test_damaged_files_under_clang(tmp_path: Path) -> None:
+    """A tenth as many, of other seeds."""
+    for name in SEEDS:
+        _fuzz(_driver("fuzz_model", "address-clang"), name, TOTAL // len(SEEDS) // 10, 1000, tmp_path)
+
+
+def _random_nodes(kind: str, seeds: range) -> None:
+    driver = _driver("fuzz_op", kind)
     for seed in seeds:
         done = subprocess.run(
             [str(driver), "10000", str(seed)], env={**os.environ, **SANITIZED}, capture_output=True, text=True, check=False,
@@ -91,11 +96,13 @@ def _random_nodes(folder: Path, seeds: range) -> None:
         assert done.returncode == 0, f"fuzz_op 10000 {seed}:\n{(done.stdout + done.stderr)[-4000:]}"
 
 
-def test_random_nodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_nodes(kind: str) -> None:
     """Random attributes, dtypes and shapes of every op through its shape rule and reference kernel."""
-    _random_nodes(tmp_path, range(1, 3))
+    _random_nodes(kind, range(1, 3))
 
 
 @pytest.mark.soak
-def test_random_nodes_at_length(tmp_path: Path) -> None:
-    _random_nodes(tmp_path, range(3, 300))
+@pytest.mark.parametrize("kind", KINDS)
+def test_random_nodes_at_length(kind: str) -> None:
+    _random_nodes(kind, range(3, 300))

@@ -1,5 +1,5 @@
-"""Graphs changed in their structure (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, sub-graphs), planned
-and run with hostile inputs and shapes that data decides, under the sanitizers of both compilers. `make soak`: 100 times as many."""
+"""Graphs whose structure was changed (tests/fuzz/mutate_graph.py: attributes, shapes, quantization, programs, sub-graphs),
+planned and run with hostile inputs and shapes that data decides, under both compilers' sanitizers."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ linnet_status ln_evaluate(ln_memory *memory, const ln_op *op, const void *attrib
                                 (call.scratch_thread && !thread)))
         status = LINNET_OUT_OF_MEMORY;
     if (status == LINNET_OK) {
-        for (int i = 0; i < n_inputs; ++i) in[i] = inputs[i].data;
+        for (int i = 0; i < n_inputs; ++i) /* an empty operand is not an absent one */
+            in[i] = inputs[i].data != NULL || inputs[i].dtype == LINNET_NONE ? inputs[i].data : &raised;
         if (packed && kernel->pack) kernel->pack(&call, packed);
         ln_buffers b = {.inputs = in,
                         .outputs = data,

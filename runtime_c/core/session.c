@@ -106,6 +106,14 @@ void *ln_instance_pointer(const linnet_session *session, const ln_instance *inst
     }
 }
 
+/* The same for a kernel, to which NULL means an absent operand: one of no bytes lies somewhere. */
+static void *operand(const linnet_session *session, const ln_instance *instance, const ln_operand *o) {
+    static const char nothing[LN_ALIGNMENT];
+    void *pointer = ln_instance_pointer(session, instance, o);
+    const bool present = o->region == LN_REGION_HOST || o->region == LN_REGION_IO || o->region == LN_REGION_ARENA;
+    return pointer == NULL && present ? (void *)(uintptr_t)nothing : pointer;
+}
+
 /* Every pointer of the instance and of the bodies that its steps run. */
 static void bind(linnet_session *session, ln_instance *instance) {
     const ln_program *p = instance->program;
@@ -116,9 +124,9 @@ static void bind(linnet_session *session, ln_instance *instance) {
         const int n_in = step->call.n_inputs + step->call.n_extra;
         ln_bound *bound = &instance->steps[i];
         bound->step = step;
-        for (int k = 0; k < n_in; ++k) pointers[k] = ln_instance_pointer(session, instance, &step->inputs[k]);
+        for (int k = 0; k < n_in; ++k) pointers[k] = operand(session, instance, &step->inputs[k]);
         for (int o = 0; o < step->call.n_outputs; ++o)
-            pointers[n_in + o] = ln_instance_pointer(session, instance, &step->outputs[o]);
+            pointers[n_in + o] = operand(session, instance, &step->outputs[o]);
         bound->buffers.inputs = pointers;
         bound->buffers.outputs = (void *const *)(pointers + n_in);
         bound->buffers.packed = ln_program_packed(p, step);

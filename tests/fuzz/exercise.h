@@ -1,5 +1,6 @@
-/* exercise.h - opens a model that lies in memory, plans its signatures in random ways and runs them with hostile inputs, in
- * bounded memory. Every failure must have a record in words and give everything back; sanitizers look for the rest. */
+/* exercise.h - opens a model that lies in memory, plans its signatures in random ways and runs them with hostile
+ * inputs, in bounded memory. Every failure must have a record in words and give everything back; sanitizers look for
+ * the rest. */
 #ifndef EXERCISE_H
 #define EXERCISE_H
 
@@ -57,13 +58,13 @@ static void put_number(const linnet_tensor_info *input, unsigned char *to, int64
     }
 }
 
-/* Zeros and ones, so that indices are inside; sizes that fit; numbers at the ends of what there is; or any bits. Data that
- * decides shapes is a few integers: these are mostly one of the first two but for a single element. */
+/* Zeros and ones, so that indices are inside; sizes that fit; numbers at the ends of what there is; or any bits. Data
+ * that decides shapes is a few integers: these are mostly one of the first two but for a single element. */
 static void fill_input(fuzz *f, const linnet_tensor_info *input, unsigned char *to) {
-    static const int64_t ends[] = {0,         -1,        1,         2,          INT8_MIN,  127,       255,      INT16_MAX,
-                                   65536,     INT32_MAX, INT32_MIN, 1LL << 32,  1LL << 40, 1LL << 62, INT64_MAX, INT64_MIN,
-                                   INT64_MIN + 1};
-    static const double reals[] = {0.0,  -0.0, 1.0,  -1.0,   0.5,    1e-45, 1e38,     -1e38,
+    static const int64_t ends[] = {0,         -1,        1,         2,         INT8_MIN,     127,
+                                   255,       INT16_MAX, 65536,     INT32_MAX, INT32_MIN,    1LL << 32,
+                                   1LL << 40, 1LL << 62, INT64_MAX, INT64_MIN, INT64_MIN + 1};
+    static const double reals[] = {0.0,   -0.0, 1.0,  -1.0,         0.5,    1e-45,    1e38,     -1e38,
                                    1e300, 1e9,  -1e9, 2147483648.0, 9.3e18, 0x1p-149, HUGE_VAL, -HUGE_VAL};
     size_t size = linnet_dtype_size(input->dtype), count = input->bytes / size, kind = mutant_below(&f->m, 4);
     size_t odd = count <= 8 && mutant_below(&f->m, 2) ? mutant_below(&f->m, count) : count;

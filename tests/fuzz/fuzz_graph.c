@@ -1,5 +1,5 @@
-/* fuzz_graph.c - models that tests/fuzz/mutate_graph.py changed, one file each, opened, planned and run with hostile inputs,
- * each in a process of its own within a bound of processor time. usage: fuzz_graph SEED ROUNDS FILE.lnt... */
+/* fuzz_graph.c - models that tests/fuzz/mutate_graph.py changed, one file each, opened, planned and run with hostile
+ * inputs, each in a process of its own within a bound of processor time. usage: fuzz_graph SEED ROUNDS FILE.lnt... */
 #define _DEFAULT_SOURCE
 
 #include "exercise.h"
@@ -78,8 +78,8 @@ int main(int argc, char **argv) {
             failed++;
         }
     }
-    printf("fuzz_graph: %d files, %ld failed, %ld slow, %ld loops, %ld opened, %ld planned, %ld runs;", argc - 3, failed,
-           slow, loops, s->f.opened, s->f.planned, s->f.ran);
+    printf("fuzz_graph: %d files, %ld failed, %ld slow, %ld loops, %ld opened, %ld planned, %ld runs;", argc - 3,
+           failed, slow, loops, s->f.opened, s->f.planned, s->f.ran);
     exercise_counts(&s->f);
     return failed > 0;
 }
