@@ -32,7 +32,8 @@ def model(
     """One node; operands in order, those named in `constants` are initializers."""
 
     def info(name: str, value: Array) -> Any:
-        shape = [f"{name}{i}" for i in range(value.ndim)] if open_axes else value.shape
+        is_open = open_axes if isinstance(open_axes, bool) else name in open_axes
+        shape = [f"{name}{i}" for i in range(value.ndim)] if is_open else value.shape
         return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), shape)
 
     node = helper.make_node(op, list(operands), ["y"], domain=domain, **attributes)
@@ -236,3 +237,40 @@ def test_quantized_max_pool_with_channels_last(dtype: Any) -> None:
     proto = model("NhwcMaxPool", operands, set(), "com.microsoft", **attributes)
     (wanted,) = reference(proto, operands).values()
     assert np.array_equal(run(proto, operands, set()), wanted)
+
+
+def convolved(x: Array, w: Array, pads: tuple[int, int, int, int]) -> Array:
+    """Of integers in i64, with stride 1."""
+    x = np.pad(x, ((0, 0), (0, 0), (pads[0], pads[2]), (pads[1], pads[3])))
+    height, width = x.shape[2] - w.shape[2] + 1, x.shape[3] - w.shape[3] + 1
+    y = np.zeros((x.shape[0], w.shape[0], height, width), np.int64)
+    for i in range(w.shape[2]):
+        for j in range(w.shape[3]):
+            y += np.einsum("nchw,oc->nohw", x[:, :, i : i + height, j : j + width], w[:, :, i, j])
+    return y
+
+
+@pytest.mark.parametrize("computed", ["x", "x,x_zero", "x,w_zero", "x,w,x_zero,w_zero"])
+@pytest.mark.parametrize("zeros", ["scalar", "one", "channels"])
+@pytest.mark.parametrize("padding", ["none", "pads", "same"])
+@pytest.mark.parametrize("open_axes", [False, True])
+def test_conv_integer_with_every_zero_point(open_axes: bool, padding: str, zeros: str, computed: str) -> None:
+    rng = np.random.default_rng(8)
+    x, w = rng.integers(0, 256, (2, 3, 7, 6)).astype(np.uint8), rng.integers(-100, 100, (4, 3, 3, 2)).astype(np.int8)
+    x_zero, w_zero = np.uint8(131), rng.integers(-9, 9, 4 if zeros == "channels" else ()).astype(np.int8)
+    pads = {"none": (0, 0, 0, 0), "pads": (1, 0, 2, 1), "same": (1, 0, 1, 1)}[padding]
+    per = w_zero.reshape(-1, 1, 1, 1) if w_zero.ndim else w_zero
+    wanted = convolved(x.astype(np.int64) - 131, w.astype(np.int64) - per, pads)
+    shape = (1,) if zeros == "one" else ()
+    operands = {
+        "x": x,
+        "w": w,
+        "x_zero": np.full(shape, x_zero),
+        "w_zero": w_zero if w_zero.ndim else np.full(shape, w_zero),
+    }
+    constants = set(operands) - set(computed.split(","))
+    attributes: dict[str, Any] = {"auto_pad": "SAME_UPPER"} if padding == "same" else {"pads": list(pads)}
+    opened = {"x"} if open_axes else set()
+    got = run(model("ConvInteger", operands, constants, "", opened, **attributes), operands, constants)
+    assert got.dtype == np.int32
+    assert np.array_equal(got, wanted)
