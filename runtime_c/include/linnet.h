@@ -369,6 +369,7 @@ typedef struct linnet_session_config {
     int32_t trace;                     /* 1: time every step */
     int32_t count_special;             /* 1: count saturations, Inf and NaN per step after each run (slow) */
     const linnet_allocator *allocator; /* NULL: the plan's */
+    uint64_t max_bytes; /* 0: that of the plan; else what the plan's total and later segments come to at most */
 } linnet_session_config;
 
 LINNET_API void linnet_session_config_init(linnet_session_config *config);
