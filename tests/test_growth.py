@@ -118,3 +118,20 @@ def test_sizes_that_may_shrink_are_not_promised(name: str, monkeypatch: pytest.M
             session.run({"x": np.ones((n, m), np.float32)})
         except linnet.GraphError as error:
             assert error.code != bounding.TOO_LARGE
+
+
+def test_what_is_folded_at_small_shapes_only() -> None:
+    """A table as long as the input is folded where it is short: the frame does as its largest shape does."""
+    numbers = ", ".join("1" for _ in range(256))
+    text = f"""g (float[N, 1] x) => (float[N, 256] y) {{
+      s = Shape (x)  zero = Constant <value = int64 {{0}}> ()  one = Constant <value = int64 {{1}}> ()
+      n = Gather (s, zero)  r = Range (zero, n, one)  f = Cast <to = 1> (r)  last = Constant <value = int64[1] {{1}}> ()
+      u = Unsqueeze (f, last)  c = Constant <value = float[1, 256] {{{numbers}}}> ()  t = MatMul (u, c)  y = Add (x, t) }}"""
+    graph = linnet.from_onnx(onnx.parser.parse_model(HEAD + text))
+    planner, constants = Planner(linnet.Model(graph), threads=1), []
+    for n in (10, 400):
+        planner.plan({"x": (n, 1)})
+        constants.append(planner.memory["constants"])
+    assert constants[0] >= 10 * 256 * 4 > constants[1]
+    assert growth.obstacle(graph, "infer") == ""
+    assert _frames_hold(planner.model, {"x": "1..400,1"}, 60, random.Random(0)) == 60

@@ -178,44 +178,42 @@ def _memory(size: int) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
         return None
 
 
-def fitting(session: Session, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None) -> Any:
-    """A plan that the session has room for, having dropped others for it. Raises GraphError (too_large)."""
+def fitting(
+    session: Session, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None
+) -> tuple[Any, int]:
+    """A plan that the session has room for, having dropped others for it, and what it may take with its later segments (0:
+    anything). Raises GraphError (too_large)."""
     try:
         plan = session._make_plan(shapes, fetches)
         if session._frame is None or session._fits_arena(plan):
-            return _make_room(session, plan, shapes, fetches)
+            return plan, _make_room(session, plan)
     except GraphError as error:
         if error.code != TOO_LARGE or session._frame is None:
             raise
     plan = session._make_plan(shapes, fetches, frame=session._frame)
-    return _make_room(session, plan, shapes, fetches)
+    return plan, _make_room(session, plan)
 
 
-def _make_room(
-    session: Session, plan: Any, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None
-) -> Any:
-    """The plan, or one with less for its later segments, when others have been dropped, those not used for longest first,
-    such that its session fits in what is left of max_bytes."""
+def _make_room(session: Session, plan: Any) -> int:
+    """Drops plans, those not used for longest first, until the session of this one fits in what is left of max_bytes."""
     limit, lib, info = session._limit, library(), info_of(plan)
     if not limit:
-        return plan
+        return 0
     arena = int(info.activations + info.scratch) if session._fits_arena(plan) else 0
     own = int(info.total - info.packed_weights - info.variables) - session.model._structure - arena
     if any(planned.snapshot for planned in session._plans.values()):  # it shares theirs
         own -= int(info.snapshot + info.committed)
-    alone = int(info.total) - arena + session._arena_bytes
-    if alone > limit:
+    beside = session._arena_bytes - arena  # an arena for larger shapes
+    if int(info.total) + beside > limit:
         raise GraphError(
             "the plan needs more memory than the bound that was set", code=TOO_LARGE, expected=f"at most {limit} bytes",
-            got=f"{alone} bytes", hint="raise max_bytes, or give smaller shapes",
+            got=f"{int(info.total) + beside} bytes", hint="raise max_bytes, or give smaller shapes",
         )  # fmt: skip
-    if info.segments > 1 and alone > info.total:  # the library knows nothing of the rest of the arena
-        plan = session._make_plan(shapes, fetches, max_bytes=limit - (alone - int(info.total)))
-    # Later segments come and go inside one session, whose limit is that of its plan: so it has no other beside it.
+    # Later segments come and go inside one session, so it has no other beside it.
     while session._plans:
         missing = int(lib.linnet_plan_share(plan))
         segmented = info.segments > 1 or any(planned.segmented for planned in session._plans.values())
         if not segmented and session.memory_kept + own + missing <= limit:
             break
         session._drop_oldest()
-    return plan
+    return limit - beside

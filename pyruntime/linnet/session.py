@@ -207,7 +207,7 @@ class Session:
         self.bound, self._frame = bounding.find(self, ranges)
         self._ranges, self._space = ranges, Space(ranges, self.model.dim_names(self.signature))
         if not self.bound.unbounded:
-            self._max_bytes = self._limit = self._max_bytes or self.bound.total
+            self._limit = self._max_bytes or self.bound.total
         if not self.bound.unbounded or self._arena is None:
             self._arena = bounding.arena_for(self.bound, self._arena)
 
@@ -354,10 +354,9 @@ class Session:
             warnings.warn(_dim_names.text_of(found), stacklevel=2)
 
     def _make_plan(
-        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *,
-        frame: Shapes | None = None, max_bytes: int | None = None,
-    ) -> Any:  # fmt: skip
-        """frame: shapes at least as large, whose plan this one takes no more than. max_bytes: instead of the session's."""
+        self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, *, frame: Shapes | None = None
+    ) -> Any:
+        """frame: shapes at least as large, whose plan this one takes no more than."""
         lib, error = library(), ffi.new("linnet_error *")
         config = ffi.new("linnet_plan_config *")
         lib.linnet_plan_config_init(config)
@@ -385,8 +384,6 @@ class Session:
         config.snapshot = int(self._snapshot)
         config.strict_dims = bool(self._strict_dims)
         config.reference, config.max_bytes = 2 if frame is not None else int(self._reference), self._max_bytes
-        if max_bytes is not None:
-            config.max_bytes = max_bytes
         out = ffi.new("linnet_plan **")
         if lib.linnet_plan_create(self.model.pointer, config, out, error):
             failure = exception(error)
@@ -407,9 +404,11 @@ class Session:
         return rows
 
     def _plan(self, shapes: Mapping[str, tuple[int, ...]], fetches: tuple[str, ...] | None, key: Any) -> _Planned:
-        lib, error, plan = library(), ffi.new("linnet_error *"), bounding.fitting(self, shapes, fetches)
+        lib, error = library(), ffi.new("linnet_error *")
+        plan, most = bounding.fitting(self, shapes, fetches)
         session_config = ffi.new("linnet_session_config *")
         lib.linnet_session_config_init(session_config)
+        session_config.max_bytes = most
         session_config.trace, session_config.count_special = int(self._trace), int(self._count_special)
         if self._arena is not None and (not self._ranges or self._fits_arena(plan)):
             session_config.arena, session_config.arena_size = self._arena, len(self._arena)

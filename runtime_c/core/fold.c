@@ -101,7 +101,7 @@ static uint64_t operations(const ln_work *w, const ln_work_node *node) {
     return results * longest;
 }
 
-bool ln_foldable(ln_work *w, const ln_work_node *node) {
+static bool within_limits(ln_work *w, const ln_work_node *node) {
     ln_budget *b = w->budget;
     uint64_t in = 0, out = 0, bytes;
     if (ln_is_assign(node)) return false;
@@ -119,6 +119,29 @@ bool ln_foldable(ln_work *w, const ln_work_node *node) {
     if (b->folded + out > b->most_folded || b->work + work > b->most_work) return false;
     b->work += work;
     return true;
+}
+
+/* In a frame the limits do not count: what its first plan folded is folded, and nothing else. */
+static bool as_in_frame(ln_frame *f, bool folds) {
+    if (f->buffers != NULL) return f->next_fold < f->n_folds && f->folds[f->next_fold++];
+    if (f->n_folds == f->most_folds) {
+        const int32_t most = f->most_folds > 0 ? 2 * f->most_folds : 256;
+        uint8_t *larger = ln_pool_alloc(&f->pool, (size_t)most);
+        if (larger == NULL) {
+            f->lost = true;
+            return false;
+        }
+        if (f->n_folds > 0) memcpy(larger, f->folds, (size_t)f->n_folds);
+        f->folds = larger;
+        f->most_folds = most;
+    }
+    f->folds[f->n_folds++] = folds;
+    return folds;
+}
+
+bool ln_foldable(ln_work *w, const ln_work_node *node) {
+    const bool folds = within_limits(w, node);
+    return w->frame != NULL ? as_in_frame(w->frame, folds) : folds;
 }
 
 bool ln_fold_shared(ln_work *w, const ln_work_node *node) {

@@ -31,7 +31,7 @@ static linnet_status place_in_frame(ln_work *w, ln_program *program) {
     const int32_t n = w->buffers.count;
     if (f->buffers == NULL) {
         ln_work_buffer *buffers = ln_pool_array(&f->pool, n, sizeof *buffers);
-        if (buffers == NULL) return ln_work_no_memory(w);
+        if (buffers == NULL || f->lost) return ln_work_no_memory(w);
         if (n > 0) memcpy(buffers, w->buffers.items, (size_t)n * sizeof *buffers);
         f->buffers = buffers;
         f->count = n;

@@ -86,7 +86,7 @@ static uint64_t held(const linnet_session *s) {
 }
 
 uint64_t ln_session_free(const linnet_session *s) {
-    const uint64_t most = s->plan->max_bytes;
+    const uint64_t most = s->max_bytes;
     return most == 0 ? UINT64_MAX : most > held(s) ? most - held(s) : 0;
 }
 
@@ -94,7 +94,7 @@ linnet_status ln_segments_make_room(linnet_session *s, ln_instance *last, uint64
     while (ln_session_free(s) < bytes) {
         ln_instance **oldest = NULL;
         for (ln_instance *parent = last; parent != NULL; parent = parent->parent) oldest = unused(s, parent, oldest);
-        if (!drop(s, oldest)) return ln_check_bound(s->plan->max_bytes, held(s) + bytes, error);
+        if (!drop(s, oldest)) return ln_check_bound(s->max_bytes, held(s) + bytes, error);
     }
     return ln_memory_check(&s->memory, bytes, error);
 }

@@ -286,6 +286,7 @@ linnet_status linnet_session_create(linnet_plan *plan, linnet_store *store, cons
     s->trace = config->trace != 0;
     s->count_special = config->count_special != 0;
     s->exclusive = plan->writes_variables;
+    s->max_bytes = config->max_bytes > 0 ? config->max_bytes : plan->max_bytes;
     if (store != NULL) {
         s->store = ln_store_retain(store);
     } else {

@@ -84,6 +84,7 @@ struct linnet_session {
     size_t block_size, io_size, arena_size; /* arena_size 0: the caller's arena */
     size_t first_bytes;  /* that `memory` counted when the session was made; what is more is of later segments */
     size_t packed_bytes; /* that later segments have packed */
+    uint64_t max_bytes;  /* 0: none */
     uint64_t run_count;
     struct ln_run_error run_error;
     ln_watch watch;

@@ -78,6 +78,9 @@ typedef struct ln_frame {
     const ln_work_buffer *buffers; /* NULL until the first plan has been made */
     int32_t count;
     uint64_t arena;
+    uint8_t *folds; /* for each node that might have been folded, in order: whether it was */
+    int32_t n_folds, most_folds, next_fold;
+    bool lost; /* no memory for them */
     ln_pool pool;
 } ln_frame;
 

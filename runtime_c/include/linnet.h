@@ -383,6 +383,7 @@ typedef struct linnet_session_config {
     const linnet_allocator *allocator; /* NULL: the plan's */
     linnet_session *share_snapshot;    /* NULL, or a session of the same store and signature, never run at the same time
                                         * as this one (plans of one model for several shapes): both use its snapshot */
+    uint64_t max_bytes; /* 0: that of the plan; else what the plan's total and later segments come to at most */
 } linnet_session_config;
 
 LINNET_API void linnet_session_config_init(linnet_session_config *config);
