@@ -107,7 +107,7 @@ def test_a_worker_goes_on_where_the_job_is(folder: Path, tmp_path: Path, started
 def test_with_a_key(folder: Path, tmp_path: Path, started: list[subprocess.Popen[str]]) -> None:
     keys = [tmp_path / name for name in ("key", "other")]
     for number, key in enumerate(keys):
-        key.write_text(bytes([number] * 32).hex())
+        key.write_text(bytes([number + 1] * 32).hex())
         key.chmod(0o600)
     server, address = serve(folder, "--key", keys[0])
     good = work(folder, address, 0, "--workers", 1, "--key", keys[0])

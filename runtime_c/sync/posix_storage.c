@@ -148,11 +148,10 @@ uint64_t ln_sync_folder_journal(const ln_sync_folder *f) { return ln_sync_journa
 
 /* Of what was wrong with a part of the snapshot the file is named, too. */
 static linnet_status spoiled(const char *path, linnet_error *error) {
-    char part[sizeof error->tensor];
-    if (strcmp(error->tensor, path)) {
-        snprintf(part, sizeof part, "%s", error->tensor);
+    const linnet_error found = *error;
+    if (strncmp(found.tensor, path, sizeof found.tensor - 1)) {
         ln_sync_at(error, path);
-        if (part[0]) ln_sync_expected(error, "%.80s as it was saved", part);
+        ln_sync_got(error, "%.40s: %.54s", found.tensor, found.got);
     }
     return ln_sync_hint(error, "put back a copy of the file: the journal goes on from it, so --repair cannot help");
 }
