@@ -162,7 +162,8 @@ static linnet_status run(const ln_call *call, const ln_buffers *b, int phase, in
     const int64_t *most = call->n_inputs > 2 ? b->inputs[2] : NULL;
     int64_t boxes = scores->dims[2], rows = call->outputs[0].dims[0], at = 0;
     int64_t each = most ? ln_max(0, ln_min(*most, boxes)) : boxes, *selected = b->outputs[0];
-    const int64_t pairs = boxes > 0 ? scores->dims[0] * scores->dims[1] : 0; /* operands may be NULL when there are none */
+    const int64_t pairs =
+        boxes > 0 ? scores->dims[0] * scores->dims[1] : 0; /* operands may be NULL when there are none */
     for (int64_t pair = 0; pair < pairs; pair++) {
         int64_t batch = pair / scores->dims[1];
         const float *line =
