@@ -243,9 +243,11 @@ class _Walk:
         # The rules for vectors whose elements are known in part do not look at what an element is.
         inputs: list[Tensor | None] = []
         for t in node.inputs:
-            elements: Any = None if t is None else self.elements(t)
-            shadow = t and dataclasses.replace(t, dtype="i64", data=None, elements=elements, node=None)
-            inputs.append(shadow)
+            if t is None:
+                inputs.append(None)
+                continue
+            elements: Any = self.elements(t)
+            inputs.append(dataclasses.replace(t, dtype="i64", data=None, elements=elements, node=None))
         if node.op == "gather" and len(node.inputs) > 1:
             inputs[1] = node.inputs[1]
         attributes = {
