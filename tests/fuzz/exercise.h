@@ -66,10 +66,11 @@ static void fill_input(fuzz *f, const linnet_tensor_info *input, unsigned char *
                                    1LL << 40, 1LL << 62, INT64_MAX, INT64_MIN, INT64_MIN + 1};
     static const double reals[] = {0.0,   -0.0, 1.0,  -1.0,         0.5,    1e-45,    1e38,     -1e38,
                                    1e300, 1e9,  -1e9, 2147483648.0, 9.3e18, 0x1p-149, HUGE_VAL, -HUGE_VAL};
-    size_t size = linnet_dtype_size(input->dtype), count = input->bytes / size, kind = mutant_below(&f->m, 4);
+    size_t size = linnet_dtype_size(input->dtype), count = input->bytes / size, kind = mutant_below(&f->m, 5);
+    static const int64_t sizes[] = {1, 1, 2, 3, 65536, INT32_MAX, 1LL << 32, 1LL << 40, 1LL << 62};
     size_t odd = count <= 8 && mutant_below(&f->m, 2) ? mutant_below(&f->m, count) : count;
     for (size_t k = 0; k < count; k++) {
-        size_t way = k == odd ? 2 : count <= 8 && kind > 1 && odd < count ? 1 : kind;
+        size_t way = k == odd ? 2 : count <= 8 && kind != 0 && kind != 3 && odd < count ? 1 : kind;
         uint64_t bits = mutant_next(&f->m);
         double real = bits % 29 == 0 ? NAN : reals[bits % (sizeof reals / sizeof *reals)];
         if (input->dtype == LINNET_BOOL)
@@ -80,6 +81,8 @@ static void fill_input(fuzz *f, const linnet_tensor_info *input, unsigned char *
             put_number(input, to + k * size, (int64_t)(bits % 7), (double)(int)(bits % 2001 - 1000) / 100);
         else if (way == 2)
             put_number(input, to + k * size, ends[bits % (sizeof ends / sizeof *ends)], real);
+        else if (way == 3) /* dimensions that are fine one by one */
+            put_number(input, to + k * size, sizes[bits % (sizeof sizes / sizeof *sizes)], real);
         else
             memcpy(to + k * size, &bits, size);
     }

@@ -34,6 +34,7 @@ def _data_decided() -> list[Graph]:
     bodies: list[Callable[[Function, Tensor], list[Tensor]]] = [
         lambda f, x: emit("copy", [x, index(f, 2)], {"kind": "reshape"}),
         lambda f, x: emit("copy", [x, index(f, 4)], {"kind": "expand"}),
+        lambda f, x: emit("copy", [f.placeholder("one", "f32", (1, 1)), index(f, 3)], {"kind": "expand"}),
         lambda f, x: emit("copy", [x, index(f, 3)], {"kind": "tile"}),
         lambda f, x: emit("copy", [x, index(f, 6)], {"kind": "pad"}),
         lambda f, x: emit("copy", [x, index(f, 3), f.placeholder("e", "i64", (3,))], {"kind": "slice"}),
