@@ -93,6 +93,20 @@ def round_half_up_or_away(value: Fraction) -> int:
     return math.floor(value + Fraction(1, 2))
 
 
+def near_ties(count: int) -> list[tuple[float, float, float, int]]:
+    """Scales and sums for which a multiplier taken in f64 would give another integer than one taken in f32."""
+    found: list[tuple[float, float, float, int]] = []
+    while len(found) < count:
+        sx, sw = (float(f32(Fraction(2.0 ** random.uniform(-9, -4)))) for _ in range(2))
+        whole = 2 * random.randint(1, 200)
+        sy = float(f32(Fraction(sx) * Fraction(sw) * whole))
+        total = (2 * random.randint(-100, 100) + 1) * whole // 2
+        wide = round_half_even(f32(f32(Fraction(total)) * f32(Fraction(sx) * Fraction(sw) / Fraction(sy)))) + 3
+        if wide != requantize(0, False, sx, sw, sy, 3, "I16", total):
+            found.append((sx, sw, sy, total))
+    return found
+
+
 def main() -> None:
     """Prints the table."""
     random.seed(20261120)
@@ -104,6 +118,9 @@ def main() -> None:
     for mode, x, w, y, zero, dtype, total in DOCUMENTED:
         stored = requantize(mode, False, 2.0**x, 2.0**w, 2.0**y, zero, dtype, total)
         print(f"    {{{mode}, 0, 0x1p{x}, 0x1p{w}, 0x1p{y}, {zero}, LINNET_{dtype}, {total}LL, {stored}}},")
+    for sx, sw, sy, total in near_ties(20):
+        stored = requantize(0, False, sx, sw, sy, 3, "I8", total)
+        print(f"    {{0, 0, {sx.hex()}, {sw.hex()}, {sy.hex()}, 3, LINNET_I8, {total}LL, {stored}}},")
     for index in range(600):
         mode, wide = index % 3, index % 4 == 3
         dtype = "I16" if wide else random.choice(["I8", "U8", "I16"])

@@ -256,6 +256,85 @@ static void test_quantized(void) {
     }
 }
 
+/* Numbers next to exact ties, and beyond the range, at every kind of scale: the stored integer is that of a division.
+ */
+static void test_ties(void) {
+    enum { N = 1300 };
+    static const int dtypes[] = {LINNET_I8, LINNET_U8, LINNET_I16};
+    static const float extreme[] = {1e-40f, 1e-30f, 0x1p-62f, 0x1p-3f, 1.0f, 0.1f, 1e30f, 0x1.fffffep-4f};
+    float *values = malloc(N * sizeof *values);
+    int16_t *got = malloc(N * sizeof *got);
+    for (const ln_kernel *const *k = ln_kernels; *k != NULL; k++) {
+        if ((*k)->op != LN_OP_MAP || (*k)->isa > ln_isa_detect()) continue;
+        for (int round = 0; round < 300; round++) {
+            int dtype = dtypes[round % 3];
+            float scale = round < 24 ? extreme[round / 3] : exp2f((float)random_unit() * 12 - 6);
+            int32_t zero = dtype == LINNET_U8 ? 100 : -3;
+            int64_t low = dtype == LINNET_I8 ? -128 : dtype == LINNET_U8 ? 0 : -32768;
+            int64_t high = dtype == LINNET_I8 ? 127 : dtype == LINNET_U8 ? 255 : 32767;
+            for (int i = 0; i < N; i++) {
+                float tie = ((float)(low + random_below((int)(high - low + 1)) - zero) + 0.5f) * scale;
+                int steps = random_below(5) - 2;
+                for (int step = 0; step < (steps < 0 ? -steps : steps); step++)
+                    tie = nextafterf(tie, steps < 0 ? -INFINITY : INFINITY);
+                values[i] = i % 100 == 0   ? (float)INFINITY
+                            : i % 100 == 1 ? -(float)INFINITY
+                            : i % 100 == 2 ? NAN
+                            : i % 100 == 3 ? 3e38f
+                                           : tie;
+            }
+            ln_quant quant = {.scheme = LN_QUANT_TENSOR, .count = 1, .scale = &scale, .zero = &zero};
+            program p = {0};
+            int x = emit(&p, LN_MAP_LOAD, LINNET_F32, 0, 0, 0);
+            emit(&p, LN_MAP_STORE_QUANTIZED, LINNET_F32, x, 0, 0);
+            p.dtypes[0] = dtype;
+            ln_memory memory;
+            ln_pool pool;
+            ln_memory_init(&memory, NULL);
+            ln_pool_init(&pool, &memory);
+            ln_tensor in = TENSOR(LINNET_F32, 0, N), out = TENSOR(dtype, 0, N);
+            out.quant = &quant;
+            ln_call call = {.op = &ln_ops[LN_OP_MAP],
+                            .attributes = finish(&p, 1),
+                            .n_inputs = 1,
+                            .n_outputs = 1,
+                            .inputs = &in,
+                            .outputs = &out,
+                            .inner = &out,
+                            .isa = (*k)->isa,
+                            .threads = 1,
+                            .phases = 1,
+                            .work = {1, 1},
+                            .grain = 1,
+                            .plan = &pool};
+            bool ok = (*k)->supports(&call) && (*k)->configure(&call) == LINNET_OK;
+            char *scratch = aligned_alloc(64, ln_round_up(call.scratch_thread + 64, 64));
+            ln_buffers b = {.inputs = (const void *[]){values}, .outputs = (void *[]){got}, .thread_scratch = scratch};
+            ok = ok && (*k)->run(&call, &b, 0, 0, call.work[0], 0) == LINNET_OK;
+            for (int i = 0; i < N && ok; i++) {
+                double quotient = (double)rintf(values[i] / scale) + zero;
+                int64_t wanted = quotient > (double)low ? (int64_t)fmin(quotient, (double)high) : low;
+                int64_t stored = dtype == LINNET_I8   ? ((int8_t *)got)[i]
+                                 : dtype == LINNET_U8 ? ((uint8_t *)got)[i]
+                                                      : got[i];
+                ok = stored == wanted;
+                if (!ok)
+                    printf("%a / %a: %lld, expected %lld\n", (double)values[i], (double)scale, (long long)stored,
+                           (long long)wanted);
+            }
+            comparisons++;
+            if (!ok) {
+                failures++;
+                printf("ties: %s at scale %a\n", (*k)->name, (double)scale);
+            }
+            free(scratch);
+            ln_pool_free(&pool);
+        }
+    }
+    free(values);
+    free(got);
+}
+
 /* ---- in place: the output lies where an input does ---- */
 
 static void test_in_place(void) {
@@ -517,6 +596,7 @@ int main(int argc, char **argv) {
     test_memory();
     test_broadcast();
     test_quantized();
+    test_ties();
     test_in_place();
     test_epilogues();
     return report("test_map");
