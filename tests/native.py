@@ -62,7 +62,8 @@ _KINDS = {
     "address": _Kind((f"-DLINNET_SANITIZE={_UNDEFINED}", "-DCMAKE_C_FLAGS_RELEASE=-O1"), ("cmake", "cc")),
     # Clang's sanitizers see what GCC's do not, and the other way round: arithmetic on NULL, calls by another type.
     "address-clang": _Kind(
-        (f"-DLINNET_SANITIZE={_UNDEFINED}", "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DCMAKE_C_COMPILER=clang"), ("cmake", "clang")
+        (f"-DLINNET_SANITIZE={_UNDEFINED}", "-DCMAKE_C_FLAGS_RELEASE=-O1", "-DCMAKE_C_COMPILER=clang"),
+        ("cmake", "clang"),
     ),
     "thread": _Kind(("-DLINNET_SANITIZE=thread", "-DCMAKE_C_FLAGS_RELEASE=-O1"), ("cmake", "cc")),
     "aarch64": _Kind((f"-DCMAKE_TOOLCHAIN_FILE={ROOT}/.ci/aarch64.cmake",), ("cmake", "aarch64-linux-gnu-gcc")),
