@@ -579,9 +579,8 @@ def nodes_behind(
         return nodes
 
     wanted, first = behind(outputs), behind(replace.values())
-    order = [n for n in function.nodes if id(n) in first & wanted] + [
-        n for n in function.nodes if id(n) in wanted - first
-    ]
+    needed = [n for n in function.nodes if id(n) in wanted]
+    order = [n for n in needed if id(n) in first] + [n for n in needed if id(n) not in first]
     if not replace:
         return order
     return [dataclasses.replace(n, inputs=[None if t is None else replace.get(t, t) for t in n.inputs]) for n in order]

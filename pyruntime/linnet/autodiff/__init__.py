@@ -47,11 +47,15 @@ def gradients(
     reads = [t for t in function.tensors() if t.variable is not None and t.node is None]
     if loss.variable is not None and loss not in reads:
         reads.append(loss)
+    reads_of: dict[Variable, list[Tensor]] = {}
+    for tensor in reads:
+        if tensor.variable is not None:
+            reads_of.setdefault(tensor.variable, []).append(tensor)
     _refuse_inner_reads(loss, wanted)
     sources: list[list[Tensor]] = []
     for item in wanted:
         if isinstance(item, Variable):
-            sources.append([t for t in reads if t.variable is item])
+            sources.append(list(reads_of.get(item, ())))
         elif item.function is not function:
             raise UsageError(
                 f"it belongs to function '{item.function.name}'", code=101, tensor=item.name,

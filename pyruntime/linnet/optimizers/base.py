@@ -158,7 +158,8 @@ class Optimizer:
                 "the loss depends on no trainable variable", code=101, tensor=loss.name,
                 hint="give the variables, or make some with graph.variable",
             )  # fmt: skip
-        sources = [t for t in behind(loss) if t.variable in variables]
+        chosen = set(variables)
+        sources = [t for t in behind(loss) if t.variable in chosen]
         if loss not in reached(loss.function.nodes, sources):
             raise UsageError(
                 "no gradient of the loss reaches a variable that is to be trained", code=101, tensor=loss.name,
