@@ -152,16 +152,52 @@ static linnet_status replayed(uint64_t sequence, uint64_t version) {
     return ln_sync_server_replay(world.server, record, sizeof record, &error);
 }
 
+/* A record of the vector's gradient `first`, and of one more tensor's, as many bytes long. */
+static linnet_status replayed_pair(uint64_t first, uint64_t second) {
+    static unsigned char record[40 + 2 * (16 + sizeof vectors[0])];
+    const uint32_t tensors = 2;
+    linnet_error error;
+    memset(record, 0, sizeof record);
+    memcpy(record + 32, &tensors, 4);
+    memcpy(record + 40, &first, 8);
+    memcpy(record + 56 + sizeof vectors[0], &second, 8);
+    /* The mean is four numbers. */
+    return ln_sync_server_replay(world.server, record, sizeof record - (second == 2 ? sizeof vectors[0] - 16 : 0),
+                                 &error);
+}
+
 /* Records follow one another, and stand on the values that they were made from. */
 static void records(void) {
     begin(plain());
     CHECK_INT(replayed(0, 1), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 0), LINNET_CORRUPT);
+    CHECK_INT(replayed_pair(0, 0), LINNET_CORRUPT); /* one tensor twice */
+    CHECK_INT(world.updates, 0);
+    CHECK_INT(replayed_pair(0, 2), LINNET_OK);
+    CHECK_INT(world.updates, 1);
+    end();
+    begin(plain());
     CHECK_INT(replayed(0, 0), LINNET_OK);
     CHECK_INT(replayed(0, 0), LINNET_OK); /* the snapshot has it */
     CHECK_INT(replayed(2, 0), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 1), LINNET_CORRUPT);
     CHECK_INT(replayed(1, 0), LINNET_OK);
+    end();
+}
+
+/* One worker's infinity is its own: the step is made of what the others gave. */
+static void one_is_not_finite(void) {
+    ln_sync_server_config config = plain();
+    config.workers = 2;
+    begin(config);
+    join(0, 0, 11);
+    join(1, 1, 12);
+    step(0, 0, INFINITY);
+    step(1, 0, 3);
+    CHECK_INT(clients[0].ack.outcome, LN_SYNC_NOT_FINITE);
+    CHECK_INT(clients[1].ack.outcome, LN_SYNC_APPLIED);
+    CHECK_INT(world.updates, 1);
+    CHECK(world.w[0] == -3 && world.w[W - 1] == -3);
     end();
 }
 
@@ -172,5 +208,6 @@ int main(void) {
     pieces();
     rows_twice();
     records();
+    one_is_not_finite();
     return check_end("test_sync_server_edges");
 }
