@@ -122,7 +122,7 @@ static linnet_status resume(const ln_program *program, linnet_session *s, const 
         int32_t blob; /* kept as long as the graph */
         void *data = ln_fold_memory(w, bytes, &blob);
         if (data == NULL) return ln_work_no_memory(w);
-        memcpy(data, ln_instance_pointer(s, parent, &port->operand), bytes);
+        if (bytes > 0) memcpy(data, ln_instance_pointer(s, parent, &port->operand), bytes);
         v->tensor.data = data;
     }
     if (status == LINNET_OK) status = ln_work_find_spare(w);
