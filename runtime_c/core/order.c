@@ -17,6 +17,8 @@ typedef struct order {
     bool *checked;             /* per node of these: done */
     bool *urgent;              /* per node: checks operands ahead of what needs them, or leads to that */
     int32_t checks;            /* left to be done */
+    int32_t *seen, stamp;      /* per node: the last `light` that came to it; */
+    int32_t *led, n_led;       /* the nodes to which the last one came */
 } order;
 
 static uint64_t bytes_of(const ln_tensor *t) {
@@ -77,17 +79,18 @@ static range range_of(const order *s, const ln_work_node *node) {
     return r;
 }
 
-/* Whether the value takes little to come by: `seen` gets the nodes that lead to it, `bytes` less what they make. */
-static bool light(const order *s, int32_t value, bool *seen, int64_t *bytes) {
+/* Whether the value takes little to come by: `led` gets the nodes that lead to it, `bytes` less what they make. */
+static bool light(order *s, int32_t value, int64_t *bytes) {
     const int32_t made = ln_value_at(s->w, value)->producer;
-    if (made < 0 || seen[made]) return true;
+    if (made < 0 || s->seen[made] == s->stamp) return true;
     const ln_work_node *node = s->nodes[made];
     if (node->op == NULL || (node->op->flags & LN_OP_EPILOGUE) || node->bodies[0] != NULL) return false;
-    seen[made] = true;
+    s->seen[made] = s->stamp;
+    s->led[s->n_led++] = made;
     for (int32_t o = 0; o < node->n_outputs; ++o)
         if (node->outputs[o] >= 0) *bytes -= (int64_t)bytes_of(&ln_value_at(s->w, node->outputs[o])->tensor);
     for (int32_t k = 0; k < slots_of(node) && *bytes >= 0; ++k)
-        if (node->inputs[k] >= 0 && !light(s, node->inputs[k], seen, bytes)) return false;
+        if (node->inputs[k] >= 0 && !light(s, node->inputs[k], bytes)) return false;
     return *bytes >= 0;
 }
 
@@ -124,24 +127,32 @@ static linnet_status add_check(order *s, const ln_work_node *node, range r) {
 static linnet_status find_checks(order *s) {
     const int32_t n = s->n;
     range *ranges = ln_pool_array(&s->w->pool, n, sizeof *ranges);
-    bool *seen = ln_pool_array(&s->w->pool, n, sizeof *seen);
-    if (ranges == NULL || seen == NULL) return ln_work_no_memory(s->w);
+    const int32_t n_values = s->w->values.count;
+    int32_t *latest = ln_pool_array(&s->w->pool, n_values, sizeof *latest); /* per value: 1 + the last check of it, */
+    int32_t *before = ln_pool_array(&s->w->pool, n, sizeof *before);        /* and the one before that */
+    s->seen = ln_pool_array(&s->w->pool, n, sizeof *s->seen);
+    s->led = ln_pool_array(&s->w->pool, n, sizeof *s->led);
+    if (ranges == NULL || latest == NULL || before == NULL || s->seen == NULL || s->led == NULL)
+        return ln_work_no_memory(s->w);
     for (int32_t i = 0; i < 2 * n; ++i) s->check[i] = -1;
     for (int32_t i = 0; i < n; ++i) {
         if (!can_fail(s->w, s->nodes[i])) continue;
         const range r = ranges[i] = range_of(s, s->nodes[i]);
         s->check[i] = i;
-        for (int32_t k = 0; k < i && r.value >= 0 && s->check[i] == i; ++k)
-            if (s->check[k] == k && ranges[k].value == r.value && ranges[k].places == r.places &&
-                ranges[k].from_start == r.from_start)
-                s->check[i] = k;
+        for (int32_t k = r.value >= 0 ? latest[r.value] - 1 : -1; k >= 0 && s->check[i] == i; k = before[k] - 1)
+            if (ranges[k].places == r.places && ranges[k].from_start == r.from_start) s->check[i] = k;
         if (s->check[i] != i) continue;
+        if (r.value >= 0) {
+            before[i] = latest[r.value];
+            latest[r.value] = i + 1;
+        }
         ++s->checks;
         int64_t most = 0;
         if (r.value >= 0) most = 1024 + 16 * (int64_t)bytes_of(&ln_value_at(s->w, r.value)->tensor);
-        memset(seen, 0, (size_t)n * sizeof *seen);
-        if (r.value < 0 || !light(s, r.value, seen, &most)) continue;
-        for (int32_t k = 0; k < n; ++k) s->urgent[k] |= seen[k];
+        ++s->stamp;
+        s->n_led = 0;
+        if (r.value < 0 || !light(s, r.value, &most)) continue;
+        for (int32_t k = 0; k < s->n_led; ++k) s->urgent[s->led[k]] = true;
         s->check[s->n] = i;
         const linnet_status status = add_check(s, s->nodes[i], r);
         if (status != LINNET_OK) return status;
@@ -263,10 +274,11 @@ static bool frees(const order *s, int32_t i) {
 }
 
 /* Of the nodes that could be next: the first that is urgent or frees memory, else the first, but an early update only
- * for want of anything else. */
+ * for want of anything else. Where very many could be, the first of them are looked at. */
 static int32_t choose(const order *s, const int32_t *ready, int32_t n_ready) {
+    enum { MOST_LOOKED = 1024 };
     int32_t first = -1;
-    for (int32_t r = 0; r < n_ready; ++r) {
+    for (int32_t r = 0; r < n_ready && (r < MOST_LOOKED || first < 0); ++r) {
         if (early(s, ready[r])) continue;
         if (s->urgent[ready[r]] || frees(s, ready[r])) return r;
         if (first < 0) first = r;
