@@ -10,11 +10,17 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:  # tests import each other as tests.NAME
     sys.path.insert(0, str(ROOT))
+
+
+# No test decides by the clock: a busy machine is slow, not wrong.
+hypothesis.settings.register_profile("linnet", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.load_profile("linnet")
 
 
 def _tree_package() -> Path:

@@ -82,7 +82,7 @@ _values = hnp.arrays(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_values)
 def test_the_bytes_are_those_of_the_description(values: np.ndarray) -> None:
     assert encode(values, "none") == values.tobytes()
@@ -98,7 +98,7 @@ def test_the_bytes_are_those_of_the_description(values: np.ndarray) -> None:
         np.testing.assert_allclose(means, pairs, rtol=1e-5, atol=1e-30)  # sums of f32, in lanes
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(_values, st.sampled_from(ALL), st.floats(0.125, 2))
 def test_round_trips(values: np.ndarray, compression: str, weight: float) -> None:
     """message + residual = what went in; the size is as stated; adding is decoding, weighing and adding."""
@@ -119,7 +119,7 @@ def test_round_trips(values: np.ndarray, compression: str, weight: float) -> Non
     assert encode(values, "none", residual) == (values + (total - back)).tobytes() or compression != "none"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=200), st.integers(0, 300), st.sampled_from(ALL))
 def test_any_bytes_are_decoded_or_refused(data: bytes, count: int, compression: str) -> None:
     out = np.full(count, 7, f32)
