@@ -114,16 +114,16 @@ def test_random_chains(dtype: str) -> None:
 @pytest.mark.parametrize("dtype", ["u8", "i8"])
 @pytest.mark.parametrize("op", drawing.OPS)
 def test_many_random_operators(op: str, dtype: str) -> None:
-    run_operators(op, dtype, range(1000, 1500))
+    run_operators(op, dtype, range(1000, 1200))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("op", UNFUSED)
 def test_fused_kernels_in_many_random_operators(op: str) -> None:
-    run_fused(op, "u8", range(1000, 1500))
+    run_fused(op, "u8", range(1000, 1200))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("dtype", ["u8", "i8"])
 def test_many_random_chains(dtype: str) -> None:
-    run_chains(dtype, range(1000, 2500))
+    run_chains(dtype, range(1000, 1600))
