@@ -72,7 +72,7 @@ def cast(x: Array, source: str, kind: str) -> Array:
 
 
 def quantized(x: Array, scale: Array, zero: Array, low: int, high: int) -> Array:
-    q = np.rint(x * (np.float32(1) / scale))
+    q = np.rint(x / scale)
     least, most = (low - zero).astype(np.float32), (high - zero).astype(np.float32)
     q = np.where(q > least, q, least)
     result: Array = np.where(q < most, q, most).astype(np.int64) + zero
