@@ -160,9 +160,10 @@ class Server:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until it has ended by itself; False: it has not within `timeout` seconds."""
-        if self._thread is not None:
-            self._thread.join(timeout)
-            if self._thread.is_alive():
+        thread = self._thread  # several threads may wait
+        if thread is not None:
+            thread.join(timeout)
+            if thread.is_alive():
                 return False
             self._thread = None
         failure, self._failure = self._failure, None
@@ -198,8 +199,9 @@ class Server:
         pointer, self._pointer = getattr(self, "_pointer", None), None
         if pointer:
             sync_library().linnet_server_stop(pointer, 0)
-            if self._thread is not None:
-                self._thread.join()
+            thread = self._thread
+            if thread is not None:
+                thread.join()
             sync_library().linnet_server_free(pointer)
 
 
