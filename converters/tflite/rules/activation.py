@@ -32,8 +32,17 @@ Array = npt.NDArray[Any]
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
+def _nearest(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
+    """An elementary function in f32, correctly rounded but for rare near-ties as that of a C library, which NumPy's is not."""
+    return lambda x: np.asarray(function(x.astype(np.float64)), np.float32)
+
+
+_exp = _nearest(np.exp)
+
+
 def _sigmoid(x: Array) -> Array:
-    return np.float32(1) / (np.float32(1) + np.exp(-x))
+    result: Array = np.float32(1) / (np.float32(1) + _exp(-x))
+    return result
 
 
 def _gelu(x: Array, approximate: bool) -> Array:
@@ -46,9 +55,9 @@ def _gelu(x: Array, approximate: bool) -> Array:
 # op: (on floats in a map, on NumPy f32 for tables)
 FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = {
     "LOGISTIC": (lambda x: x.sigmoid(), _sigmoid),
-    "TANH": (lambda x: x.tanh(), np.tanh),
-    "EXP": (lambda x: x.exp(), np.exp),
-    "LOG": (lambda x: x.log(), np.log),
+    "TANH": (lambda x: x.tanh(), _nearest(np.tanh)),
+    "EXP": (lambda x: x.exp(), _exp),
+    "LOG": (lambda x: x.log(), _nearest(np.log)),
     "SQRT": (lambda x: x.sqrt(), np.sqrt),
     "RSQRT": (lambda x: x.sqrt().reciprocal(), lambda x: np.float32(1) / np.sqrt(x)),
     "SIN": (lambda x: x.sin(), np.sin),
@@ -59,7 +68,7 @@ FUNCTIONS: dict[str, tuple[Callable[[Expr], Expr], Callable[[Array], Array]]] = 
     "ABS": (abs, np.abs),
     "NEG": (lambda x: -x, np.negative),
     "SIGN": (lambda x: x.sign(), np.sign),
-    "ELU": (lambda x: (x < 0).select(x.expm1(), x), lambda x: np.where(x < 0, np.expm1(x), x)),
+    "ELU": (lambda x: (x < 0).select(x.expm1(), x), lambda x: np.where(x < 0, _nearest(np.expm1)(x), x)),
 }
 
 
